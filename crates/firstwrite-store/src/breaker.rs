@@ -21,9 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Certainty, Change, Draft, Found, Guard, Inserted,
-    Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
-    delegate_store,
+    BoxFuture, Capabilities, Certainty, Store, StoreError, StoreErrorKind, delegate_store,
+    store_methods,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep_until, timeout};
@@ -170,62 +169,35 @@ fn no_answer(doing: &'static str, lost: Certainty) -> StoreError {
 impl Store for BreakerStore {
     delegate_store!(inner: outbox, documents);
 
-    fn capabilities(&self) -> Capabilities {
-        let answers_within = Some(self.options.call_timeout);
-        Capabilities { answers_within, ..self.inner.capabilities() }
-    }
-
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        Box::pin(self.write("inserting a record", || self.inner.insert(draft)))
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        Box::pin(self.write("changing a record", move || self.inner.swap(id, guard, change, audit)))
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        Box::pin(self.look("looking a record up", move || self.inner.get(id)))
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        let limit = self.options.upkeep_timeout;
-        let call = move || self.inner.list(query);
-        Box::pin(self.guarded("listing records", limit, Certainty::Definite, call))
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        let call = move || self.inner.usage(after, limit);
-        let limit = self.options.upkeep_timeout;
-        Box::pin(self.guarded("counting records", limit, Certainty::Definite, call))
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        let call = move || self.inner.reap(limit);
-        let limit = self.options.upkeep_timeout;
-        Box::pin(self.guarded("reaping records", limit, Certainty::Indeterminate, call))
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        Box::pin(self.look("reading audit entries", move || self.inner.audits(id)))
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        Box::pin(self.look("reading the store's clock", || self.inner.now()))
-    }
-
-    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.look("checking the history", move || self.inner.check_history(id)))
-    }
+    store_methods!(self;
+        capabilities() => Capabilities {
+            answers_within: Some(self.options.call_timeout),
+            ..self.inner.capabilities()
+        },
+        insert(draft) => self.write("inserting a record", || self.inner.insert(draft)),
+        swap(id, guard, change, audit) => {
+            self.write("changing a record", move || self.inner.swap(id, guard, change, audit))
+        },
+        get(id) => self.look("looking a record up", move || self.inner.get(id)),
+        list(query) => {
+            let limit = self.options.upkeep_timeout;
+            let call = move || self.inner.list(query);
+            self.guarded("listing records", limit, Certainty::Definite, call)
+        },
+        usage(after, limit) => {
+            let call = move || self.inner.usage(after, limit);
+            let limit = self.options.upkeep_timeout;
+            self.guarded("counting records", limit, Certainty::Definite, call)
+        },
+        reap(limit) => {
+            let call = move || self.inner.reap(limit);
+            let limit = self.options.upkeep_timeout;
+            self.guarded("reaping records", limit, Certainty::Indeterminate, call)
+        },
+        audits(id) => self.look("reading audit entries", move || self.inner.audits(id)),
+        now() => self.look("reading the store's clock", || self.inner.now()),
+        check_history(id) => self.look("checking the history", move || self.inner.check_history(id)),
+    );
 }
 
 impl fmt::Debug for BreakerStore {

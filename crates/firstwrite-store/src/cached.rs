@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use firstwrite_core::{
-    AuditEntry, BoxFuture, Change, Draft, Found, Guard, Inserted, RecordId, State, StateKind,
-    Store, StoreError, StoreErrorKind, Swapped, Timestamp, delegate_store,
+    AuditEntry, Change, Draft, Found, Guard, Inserted, RecordId, State, StateKind, Store,
+    StoreError, StoreErrorKind, Swapped, delegate_store, store_methods,
 };
 
 use crate::server_clock::{Reading, ServerClock};
@@ -335,32 +335,17 @@ impl Store for CachedStore {
         documents
     );
 
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        Box::pin(self.insert_draft(draft))
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        Box::pin(self.swap_record(id, guard, change, audit))
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        Box::pin(self.find(id))
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        Box::pin(async move {
+    store_methods!(self;
+        insert(draft) => self.insert_draft(draft),
+        swap(id, guard, change, audit) => self.swap_record(id, guard, change, audit),
+        get(id) => self.find(id),
+        now() => async move {
             let asked = Reading::now();
             let now = self.inner.now().await?;
             self.clock.heard_since(now, asked);
             Ok(now)
-        })
-    }
+        },
+    );
 }
 
 impl fmt::Debug for CachedStore {

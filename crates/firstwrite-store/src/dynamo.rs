@@ -23,14 +23,10 @@ mod tx;
 mod write;
 
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 
-use firstwrite_core::Documents;
-use firstwrite_core::outbox::Outbox;
-use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted, Page,
-    Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
-};
+use firstwrite_core::{Capabilities, Store, store_methods};
 
 use crate::{Access, Migrated, OpenError};
 use link::Link;
@@ -102,70 +98,29 @@ impl DynamoStore {
 }
 
 impl Store for DynamoStore {
-    fn capabilities(&self) -> Capabilities {
+    store_methods!(self;
         // The time is every host's own, within a second or so.
-        Capabilities {
+        capabilities() => Capabilities {
             transactions: true,
             outbox: true,
             durable: true,
             server_time: false,
             answers_within: None,
-        }
-    }
-
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        Box::pin(swap::insert(self.link(), draft))
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        Box::pin(async move { swap::swap(self.link(), id, guard, &change, audit).await })
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        Box::pin(listing::get(self.link(), id))
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        Box::pin(listing::list(self.link(), query))
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        Box::pin(listing::usage(self.link(), after, limit))
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        Box::pin(listing::reap(self.link(), &self.inner.reaping, limit))
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        Box::pin(async move { audit::list(self.link(), &audit::of_record(id)).await })
-    }
-
-    fn outbox(&self) -> Option<&dyn Outbox> {
-        Some(self)
-    }
-
-    fn documents(&self) -> Option<&dyn Documents> {
-        Some(self)
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        Box::pin(std::future::ready(Ok(self.link().now())))
-    }
-
-    fn check_history(&self, _id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
+        },
+        insert(draft) => swap::insert(self.link(), draft),
+        swap(id, guard, change, audit) => async move {
+            swap::swap(self.link(), id, guard, &change, audit).await
+        },
+        get(id) => listing::get(self.link(), id),
+        list(query) => listing::list(self.link(), query),
+        usage(after, limit) => listing::usage(self.link(), after, limit),
+        reap(limit) => listing::reap(self.link(), &self.inner.reaping, limit),
+        audits(id) => async move { audit::list(self.link(), &audit::of_record(id)).await },
+        now() => ready(Ok(self.link().now())),
+        check_history(_id) => ready(Ok(())),
+        outbox() => Some(self),
+        documents() => Some(self),
+    );
 }
 
 /// Parses an address, for [`crate::fuzzing`].

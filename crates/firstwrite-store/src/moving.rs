@@ -18,9 +18,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Certainty, Change, Draft, Fence, Found, Guard,
-    Inserted, Page, Query, Record, RecordId, Retention, Seen, State, StateFilter, StateKind, Store,
-    StoreError, Swapped, Timestamp, UsagePage, UsageSums, delegate_store,
+    AuditEntry, Audited, Capabilities, Certainty, Change, Draft, Fence, Found, Guard, Inserted,
+    Page, Query, Record, RecordId, Retention, Seen, State, StateFilter, StateKind, Store,
+    StoreError, Swapped, UsagePage, UsageSums, delegate_store, store_methods,
 };
 
 /// A store that also reads another one, while records move from one to the other.
@@ -41,6 +41,19 @@ impl MovingStore {
     /// New records go into `store`; those in `other` count too.
     pub fn new(store: Arc<dyn Store>, other: Arc<dyn Store>) -> Self {
         Self { store, other }
+    }
+
+    /// Returns the capabilities that both stores have. No transactions: a handler's could see only one of
+    /// the stores.
+    fn common_capabilities(&self) -> Capabilities {
+        let (store, other) = (self.store.capabilities(), self.other.capabilities());
+        Capabilities {
+            transactions: false,
+            outbox: store.outbox,
+            durable: store.durable && other.durable,
+            server_time: store.server_time && other.server_time,
+            answers_within: store.answers_within,
+        }
     }
 
     async fn insert_looking(&self, draft: &Draft) -> Result<Inserted, StoreError> {
@@ -361,79 +374,34 @@ async fn audits_both(
 impl Store for MovingStore {
     delegate_store!(store: outbox, documents);
 
-    /// Returns the capabilities that both stores have. No transactions: a handler's could see only one of
-    /// the stores.
-    fn capabilities(&self) -> Capabilities {
-        let (store, other) = (self.store.capabilities(), self.other.capabilities());
-        Capabilities {
-            transactions: false,
-            outbox: store.outbox,
-            durable: store.durable && other.durable,
-            server_time: store.server_time && other.server_time,
-            answers_within: store.answers_within,
-        }
-    }
-
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        Box::pin(self.insert_looking(draft))
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        match change {
-            Change::TakeOver(draft) => Box::pin(self.take_over(guard, draft, audit)),
-            change @ (Change::Note { .. }
-            | Change::Renew { .. }
-            | Change::Complete { .. }
-            | Change::MarkUncertain { .. }
-            | Change::Remove) => Box::pin(self.change(id, guard, change, audit)),
-        }
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        Box::pin(self.find(id))
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        Box::pin(list_both(&*self.store, &*self.other, query))
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        Box::pin(usage_both(&*self.store, &*self.other, after, limit))
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        Box::pin(reap_both(&*self.store, &*self.other, limit))
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        Box::pin(audits_both(&*self.store, &*self.other, id))
-    }
-
-    /// Returns the time of the first store. The other is asked too: while it is unavailable, nothing can
-    /// run.
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        Box::pin(async move {
+    store_methods!(self;
+        capabilities() => self.common_capabilities(),
+        insert(draft) => self.insert_looking(draft),
+        swap(id, guard, change, audit) => async move {
+            match change {
+                Change::TakeOver(draft) => self.take_over(guard, draft, audit).await,
+                change @ (Change::Note { .. }
+                | Change::Renew { .. }
+                | Change::Complete { .. }
+                | Change::MarkUncertain { .. }
+                | Change::Remove) => self.change(id, guard, change, audit).await,
+            }
+        },
+        get(id) => self.find(id),
+        list(query) => list_both(&*self.store, &*self.other, query),
+        usage(after, limit) => usage_both(&*self.store, &*self.other, after, limit),
+        reap(limit) => reap_both(&*self.store, &*self.other, limit),
+        audits(id) => audits_both(&*self.store, &*self.other, id),
+        // The time of the first store. The other is asked too: while it is unavailable, nothing can run.
+        now() => async move {
             self.other.now().await?;
             self.store.now().await
-        })
-    }
-
-    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(async move {
+        },
+        check_history(id) => async move {
             self.store.check_history(id).await?;
             self.other.check_history(id).await
-        })
-    }
+        },
+    );
 }
 
 impl fmt::Debug for MovingStore {

@@ -28,10 +28,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Capabilities, Change, Documents, Draft, Guard, Inserted, RecordId, Store,
-    StoreError, Swapped, delegate_store,
+    AuditEntry, Capabilities, Change, Draft, Guard, Inserted, RecordId, Store, StoreError, Swapped,
+    delegate_store, store_methods,
 };
 
 use crate::dispatcher::{Boxed as _, Dispatcher};
@@ -201,27 +200,21 @@ impl Inner {
 }
 
 impl Store for MysqlStore {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    store_methods!(self;
+        capabilities() => Capabilities {
             transactions: true,
             outbox: true,
             durable: true,
             server_time: true,
             answers_within: None,
-        }
-    }
+        },
+        outbox() => Some(self),
+        documents() => Some(self),
+    );
 
     delegate_store!(
         inner via boxed: insert, swap, get, list, usage, reap, audits, now, check_history
     );
-
-    fn outbox(&self) -> Option<&dyn Outbox> {
-        Some(self)
-    }
-
-    fn documents(&self) -> Option<&dyn Documents> {
-        Some(self)
-    }
 }
 
 impl fmt::Debug for MysqlStore {

@@ -38,10 +38,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use deadpool_postgres::{Hook, HookError, Pool};
-use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Capabilities, Change, Documents, Draft, Found, Guard, Inserted, RecordId, Store,
-    StoreError, Swapped, delegate_store,
+    AuditEntry, Capabilities, Change, Draft, Found, Guard, Inserted, RecordId, Store, StoreError,
+    Swapped, delegate_store, store_methods,
 };
 
 use crate::dispatcher::{Boxed as _, Dispatcher};
@@ -313,27 +312,21 @@ fn on_connect(shared: &Weak<Shared>) -> Hook {
 }
 
 impl Store for PostgresStore {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    store_methods!(self;
+        capabilities() => Capabilities {
             transactions: true,
             outbox: true,
             durable: true,
             server_time: true,
             answers_within: None,
-        }
-    }
+        },
+        outbox() => Some(self),
+        documents() => Some(self),
+    );
 
     delegate_store!(
         inner via boxed: insert, swap, get, list, usage, reap, audits, now, check_history
     );
-
-    fn outbox(&self) -> Option<&dyn Outbox> {
-        Some(self)
-    }
-
-    fn documents(&self) -> Option<&dyn Documents> {
-        Some(self)
-    }
 }
 
 impl fmt::Debug for PostgresStore {

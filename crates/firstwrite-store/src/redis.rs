@@ -26,8 +26,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted, Page,
-    Query, RecordId, StateFilter, Store, StoreError, Swapped, Timestamp, UsagePage,
+    Capabilities, Page, Query, RecordId, StateFilter, Store, StoreError, store_methods,
 };
 
 use crate::history_loss::{HistoryClearance, HistoryLoss};
@@ -144,86 +143,52 @@ impl RedisStore {
     }
 }
 
-impl Store for RedisStore {
-    fn capabilities(&self) -> Capabilities {
-        let durable = self.inner.durable.0;
-        Capabilities {
-            transactions: false,
-            outbox: false,
-            durable,
-            server_time: true,
-            answers_within: None,
+impl Inner {
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        let Self { router, memory, access, .. } = self;
+        if query.state == Some(StateFilter::Lapsed) && *access == Access::Write {
+            // If it fails, the next sweep asks; a write to another server asks by itself.
+            router.ask_named().await;
+            if let Err(error) = history_loss::verify(router, memory).await {
+                tracing::warn!(%error, "the server cannot be asked for lost history");
+            }
+        }
+        listing::list(router, query).await
+    }
+
+    async fn check_history(&self, id: RecordId) -> Result<(), StoreError> {
+        match self.access {
+            Access::Write => history_loss::check(&self.router, &self.memory, id).await,
+            Access::ReadOnly => history_loss::check_noticed(&self.router).await,
         }
     }
+}
 
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        Box::pin(async move {
+impl Store for RedisStore {
+    store_methods!(self;
+        capabilities() => Capabilities {
+            transactions: false,
+            outbox: false,
+            durable: self.inner.durable.0,
+            server_time: true,
+            answers_within: None,
+        },
+        insert(draft) => async move {
             let router = self.writes(moves::INSERTING)?;
             moves::insert((router, &self.inner.pipeline), &self.inner.memory, draft).await
-        })
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        Box::pin(async move {
-            let router = self.writes(moves::SWAPPING)?;
-            let at = (router, &self.inner.pipeline);
+        },
+        swap(id, guard, change, audit) => async move {
+            let at = (self.writes(moves::SWAPPING)?, &self.inner.pipeline);
             moves::swap(at, &self.inner.memory, (id, guard), &change, audit).await
-        })
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        Box::pin(moves::get(&self.inner.router, id))
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        Box::pin(async move {
-            let Inner { router, memory, access, .. } = &*self.inner;
-            if query.state == Some(StateFilter::Lapsed) && *access == Access::Write {
-                // If it fails, the next sweep asks; a write to another server asks by itself.
-                router.ask_named().await;
-                if let Err(error) = history_loss::verify(router, memory).await {
-                    tracing::warn!(%error, "the server cannot be asked for lost history");
-                }
-            }
-            listing::list(router, query).await
-        })
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        Box::pin(listing::usage(&self.inner.router, after, limit))
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        Box::pin(async move { listing::reap(self.writes(listing::REAPING)?, limit).await })
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        Box::pin(listing::audits(&self.inner.router, id))
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        Box::pin(listing::now(&self.inner.router))
-    }
-
-    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(async move {
-            let Inner { router, memory, access, .. } = &*self.inner;
-            match access {
-                Access::Write => history_loss::check(router, memory, id).await,
-                Access::ReadOnly => history_loss::check_noticed(router).await,
-            }
-        })
-    }
+        },
+        get(id) => moves::get(&self.inner.router, id),
+        list(query) => self.inner.list(query),
+        usage(after, limit) => listing::usage(&self.inner.router, after, limit),
+        reap(limit) => async move { listing::reap(self.writes(listing::REAPING)?, limit).await },
+        audits(id) => listing::audits(&self.inner.router, id),
+        now() => listing::now(&self.inner.router),
+        check_history(id) => self.inner.check_history(id),
+    );
 }
 
 impl fmt::Debug for RedisStore {

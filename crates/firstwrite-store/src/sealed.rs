@@ -30,9 +30,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Body, BoxFuture, Change, Draft, DraftState, Fence, Found, Guard, Inserted,
-    KeptHeaders, Outcome, Page, Query, Record, RecordId, State, Store, StoreError, StoreErrorKind,
-    Swapped, Tenant, delegate_store,
+    AuditEntry, Body, Change, Draft, DraftState, Fence, Found, Guard, Inserted, KeptHeaders,
+    Outcome, Page, Query, Record, RecordId, State, Store, StoreError, StoreErrorKind, Swapped,
+    Tenant, delegate_store, store_methods,
 };
 use quick_cache::sync::Cache;
 
@@ -239,34 +239,16 @@ impl Store for SealedStore {
         documents
     );
 
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        Box::pin(self.insert_sealed(draft))
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        Box::pin(self.swap_sealed(id, guard, change, audit))
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        Box::pin(async move {
+    store_methods!(self;
+        insert(draft) => self.insert_sealed(draft),
+        swap(id, guard, change, audit) => self.swap_sealed(id, guard, change, audit),
+        get(id) => async move {
             let found = self.inner.get(id).await?;
             found.map(|found| self.opened(found)).transpose()
-        })
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        Box::pin(self.list_opened(query))
-    }
-
-    fn outbox(&self) -> Option<&dyn Outbox> {
-        self.inner.outbox().map(|_| self as &dyn Outbox)
-    }
+        },
+        list(query) => self.list_opened(query),
+        outbox() => self.inner.outbox().map(|_| self as &dyn Outbox),
+    );
 }
 
 impl fmt::Debug for SealedStore {

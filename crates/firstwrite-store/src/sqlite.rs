@@ -30,14 +30,13 @@ mod writer;
 mod writer_lock;
 
 use std::fmt;
+use std::future::ready;
 use std::path::Path;
 use std::sync::Arc;
 
-use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Conclusion, Documents, Draft, Found,
-    Guard, Inserted, Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
-    Transacted, TransactionalStore, UsagePage,
+    Capabilities, Conclusion, Found, RecordId, Store, StoreError, StoreErrorKind, Transacted,
+    TransactionalStore, store_methods,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -294,74 +293,37 @@ fn refused_error(doing: &'static str, refused: Refused) -> StoreError {
 }
 
 impl Store for SqliteStore {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    store_methods!(self;
+        capabilities() => Capabilities {
             transactions: true,
             outbox: true,
             durable: true,
             server_time: true,
             answers_within: None,
-        }
-    }
-
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        let draft = draft.clone();
-        Box::pin(self.command("inserting a record", move |session| session.insert(&draft)))
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        let audit = audit.cloned();
-        Box::pin(self.command("swapping a record", move |session| {
-            session.swap(id, guard, change, audit.as_ref())
-        }))
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        Box::pin(self.look("looking a record up", move |view| view.get(id)))
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        let query = query.clone();
-        Box::pin(self.look("listing records", move |view| view.list(&query)))
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        Box::pin(self.look("counting records", move |view| view.usage(after, limit)))
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        Box::pin(self.command("reaping records", move |session| session.reap(limit)))
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        Box::pin(self.look("reading audit entries", move |view| view.audits(id)))
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        Box::pin(std::future::ready(Ok(self.clock.now())))
-    }
-
-    fn check_history(&self, _id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.check_trust())
-    }
-
-    fn outbox(&self) -> Option<&dyn Outbox> {
-        Some(self)
-    }
-
-    fn documents(&self) -> Option<&dyn Documents> {
-        Some(self)
-    }
+        },
+        insert(draft) => {
+            let draft = draft.clone();
+            self.command("inserting a record", move |session| session.insert(&draft))
+        },
+        swap(id, guard, change, audit) => {
+            let audit = audit.cloned();
+            self.command("swapping a record", move |session| {
+                session.swap(id, guard, change, audit.as_ref())
+            })
+        },
+        get(id) => self.look("looking a record up", move |view| view.get(id)),
+        list(query) => {
+            let query = query.clone();
+            self.look("listing records", move |view| view.list(&query))
+        },
+        usage(after, limit) => self.look("counting records", move |view| view.usage(after, limit)),
+        reap(limit) => self.command("reaping records", move |session| session.reap(limit)),
+        audits(id) => self.look("reading audit entries", move |view| view.audits(id)),
+        now() => ready(Ok(self.clock.now())),
+        check_history(_id) => self.check_trust(),
+        outbox() => Some(self),
+        documents() => Some(self),
+    );
 }
 
 impl TransactionalStore for SqliteStore {

@@ -17,11 +17,8 @@ mod upkeep;
 use std::sync::Arc;
 use std::time::Duration;
 
-use firstwrite_core::outbox::{
-    ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
-    MessageNumber, MessageStory, Move, Outbox, Scan, ScanPage, Tally,
-};
-use firstwrite_core::{BoxFuture, Message, StoreError};
+use firstwrite_core::outbox::{Outbox, Tally};
+use firstwrite_core::{Message, outbox_methods};
 use tokio::sync::Notify;
 
 use super::DynamoStore;
@@ -85,8 +82,8 @@ impl Delivering {
 }
 
 impl Outbox for DynamoStore {
-    fn enqueue<'a>(&'a self, message: &'a Message) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
+    outbox_methods!(self;
+        enqueue(message) => async move {
             let link = self.link();
             link.writable("enqueuing a message")?;
             let delivering = &self.inner.delivering;
@@ -94,77 +91,38 @@ impl Outbox for DynamoStore {
             delivering.note(std::slice::from_ref(message));
             delivering.write_counts(link).await;
             Ok(())
-        })
-    }
-
-    fn claim<'a>(
-        &'a self,
-        requests: &'a [ClaimRequest],
-        nonce: u64,
-    ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
-        Box::pin(async move {
+        },
+        claim(requests, nonce) => async move {
             let claimed = claim::claim(self.link(), requests, nonce).await?;
             self.inner.delivering.write_counts(self.link()).await;
             Ok(claimed)
-        })
-    }
-
-    fn apply<'a>(
-        &'a self,
-        receipts: &'a [HistoryRow],
-        moves: &'a [Move],
-    ) -> BoxFuture<'a, Result<Vec<ClaimStatus>, StoreError>> {
-        Box::pin(async move {
+        },
+        apply(receipts, moves) => async move {
             let (link, delivering) = (self.link(), &self.inner.delivering);
-            let held = apply::apply(link, receipts, moves, &delivering.counts).await;
+            let statuses = apply::apply(link, receipts, moves, &delivering.counts).await;
             delivering.write_counts(link).await;
             // A message may be due, or a successor.
             delivering.notify();
-            held
-        })
-    }
-
-    fn put_destination<'a>(
-        &'a self,
-        destination: &'a str,
-        change: &'a DestinationChange,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
+            statuses
+        },
+        put_destination(destination, change) => async move {
             destinations::put(self.link(), destination, change).await?;
             self.inner.delivering.notify();
             Ok(())
-        })
-    }
-
-    fn destinations(&self) -> BoxFuture<'_, Result<Vec<DestinationView>, StoreError>> {
-        Box::pin(destinations::views(self.link()))
-    }
-
-    fn message(
-        &self,
-        number: MessageNumber,
-    ) -> BoxFuture<'_, Result<Option<MessageStory>, StoreError>> {
-        Box::pin(listing::story(self.link(), number))
-    }
-
-    fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<ScanPage, StoreError>> {
-        Box::pin(listing::scan(self.link(), scan))
-    }
-
-    fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        Box::pin(async move {
+        },
+        destinations() => destinations::views(self.link()),
+        message(number) => listing::story(self.link(), number),
+        scan(scan) => listing::scan(self.link(), scan),
+        upkeep(kept_for, limit) => async move {
             let (link, delivering) = (self.link(), &self.inner.delivering);
             link.writable("keeping messages up")?;
             delivering.write_counts(link).await;
             // One at a time in a process: two would count the same.
             delivering.recount.lock().await.go_on(link).await?;
             upkeep::delete_ended(link, kept_for, limit).await
-        })
-    }
-
-    /// Only writes of this process notify, since DynamoDB sends no notifications. Messages of other processes are
-    /// found by polling.
-    fn wait_for_work(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.inner.delivering.notify.notified())
-    }
+        },
+        // Only writes of this process notify, since DynamoDB sends no notifications. Messages of other processes
+        // are found by polling.
+        wait_for_work() => self.inner.delivering.notify.notified(),
+    );
 }

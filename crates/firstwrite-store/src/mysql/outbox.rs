@@ -8,13 +8,8 @@ mod listing;
 pub(super) mod pending;
 mod upkeep;
 
-use std::time::Duration;
-
-use firstwrite_core::outbox::{
-    ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
-    MessageNumber, MessageStory, Move, Outbox, Scan, ScanPage,
-};
-use firstwrite_core::{BoxFuture, Message, StoreError};
+use firstwrite_core::outbox::Outbox;
+use firstwrite_core::{Message, StoreError, outbox_methods};
 use tokio::sync::{Mutex, Notify};
 
 use super::MysqlStore;
@@ -52,72 +47,33 @@ impl MysqlStore {
 }
 
 impl Outbox for MysqlStore {
-    fn enqueue<'a>(&'a self, message: &'a Message) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.enqueue_alone(message))
-    }
-
-    fn claim<'a>(
-        &'a self,
-        requests: &'a [ClaimRequest],
-        nonce: u64,
-    ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
-        Box::pin(async move {
+    outbox_methods!(self;
+        enqueue(message) => self.enqueue_alone(message),
+        claim(requests, nonce) => async move {
             self.writes("claiming messages")?;
             claim::claim(self.pool(), requests, nonce).await
-        })
-    }
-
-    fn apply<'a>(
-        &'a self,
-        receipts: &'a [HistoryRow],
-        moves: &'a [Move],
-    ) -> BoxFuture<'a, Result<Vec<ClaimStatus>, StoreError>> {
-        Box::pin(async move {
+        },
+        apply(receipts, moves) => async move {
             self.writes(apply::DOING)?;
-            let held = apply::apply(self.pool(), receipts, moves).await?;
+            let statuses = apply::apply(self.pool(), receipts, moves).await?;
             // A message may be due, or a successor.
             self.inner.delivering.notify();
-            Ok(held)
-        })
-    }
-
-    fn put_destination<'a>(
-        &'a self,
-        destination: &'a str,
-        change: &'a DestinationChange,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
+            Ok(statuses)
+        },
+        put_destination(destination, change) => async move {
             self.writes(destinations::DOING)?;
             destinations::put(self.pool(), destination, change).await?;
             self.inner.delivering.notify();
             Ok(())
-        })
-    }
-
-    fn destinations(&self) -> BoxFuture<'_, Result<Vec<DestinationView>, StoreError>> {
-        Box::pin(destinations::destinations(self.pool()))
-    }
-
-    fn message(
-        &self,
-        number: MessageNumber,
-    ) -> BoxFuture<'_, Result<Option<MessageStory>, StoreError>> {
-        Box::pin(listing::message(self.pool(), number))
-    }
-
-    fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<ScanPage, StoreError>> {
-        Box::pin(listing::scan(self.pool(), scan))
-    }
-
-    fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        Box::pin(async move {
+        },
+        destinations() => destinations::destinations(self.pool()),
+        message(number) => listing::message(self.pool(), number),
+        scan(scan) => listing::scan(self.pool(), scan),
+        upkeep(kept_for, limit) => async move {
             self.writes("keeping messages up")?;
             let after = &self.inner.delivering.upkeep_after;
             upkeep::upkeep(self.pool(), after, kept_for, limit).await
-        })
-    }
-
-    fn wait_for_work(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.inner.delivering.work.notified())
-    }
+        },
+        wait_for_work() => self.inner.delivering.work.notified(),
+    );
 }

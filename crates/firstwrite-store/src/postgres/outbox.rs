@@ -23,13 +23,11 @@ mod upkeep;
 pub(super) use parts::short_millis;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Becomes, ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
-    MessageNumber, MessageStory, Move, MoveGuard, Outbox, Scan, ScanPage,
+    Becomes, ClaimRequest, ClaimStatus, Claimed, HistoryRow, Move, MoveGuard, Outbox,
 };
-use firstwrite_core::{BoxFuture, Fence, Message, StoreError, lock};
+use firstwrite_core::{Fence, Message, StoreError, lock, outbox_methods};
 use tokio::sync::Mutex;
 
 use super::connect::Role;
@@ -159,67 +157,28 @@ impl PostgresStore {
 }
 
 impl Outbox for PostgresStore {
-    fn enqueue<'a>(&'a self, message: &'a Message) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.enqueue_message(message))
-    }
-
-    fn claim<'a>(
-        &'a self,
-        requests: &'a [ClaimRequest],
-        nonce: u64,
-    ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
-        Box::pin(self.claim_messages(requests, nonce))
-    }
-
-    fn apply<'a>(
-        &'a self,
-        receipts: &'a [HistoryRow],
-        moves: &'a [Move],
-    ) -> BoxFuture<'a, Result<Vec<ClaimStatus>, StoreError>> {
-        Box::pin(self.apply_moves(receipts, moves))
-    }
-
-    fn put_destination<'a>(
-        &'a self,
-        destination: &'a str,
-        change: &'a DestinationChange,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
+    outbox_methods!(self;
+        enqueue(message) => self.enqueue_message(message),
+        claim(requests, nonce) => self.claim_messages(requests, nonce),
+        apply(receipts, moves) => self.apply_moves(receipts, moves),
+        put_destination(destination, change) => async move {
             self.writes(destinations::DOING)?;
             destinations::put(self.shared(), destination, change).await?;
             self.inner.delivering.notifier.notify();
             Ok(())
-        })
-    }
-
-    fn destinations(&self) -> BoxFuture<'_, Result<Vec<DestinationView>, StoreError>> {
-        Box::pin(destinations::list(self.shared()))
-    }
-
-    fn message(
-        &self,
-        number: MessageNumber,
-    ) -> BoxFuture<'_, Result<Option<MessageStory>, StoreError>> {
-        Box::pin(listing::message(self.shared(), number))
-    }
-
-    fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<ScanPage, StoreError>> {
-        Box::pin(listing::scan(self.shared(), scan))
-    }
-
-    fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        Box::pin(async move {
+        },
+        destinations() => destinations::list(self.shared()),
+        message(number) => listing::message(self.shared(), number),
+        scan(scan) => listing::scan(self.shared(), scan),
+        upkeep(kept_for, limit) => async move {
             self.writes("keeping the outbox in order")?;
             let mut upkeep = self.inner.delivering.upkeep.lock().await;
             upkeep.go(self.shared(), kept_for, limit).await
-        })
-    }
-
-    fn wait_for_work(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
+        },
+        wait_for_work() => async move {
             let Inner { shared, delivering, .. } = &*self.inner;
             delivering.notifier.listen(shared);
             delivering.notifier.wait_for_work().await;
-        })
-    }
+        },
+    );
 }

@@ -1,13 +1,9 @@
 //! Final answers, sealed on their way into the record; everything else about messages is handed on.
 
-use std::future::{pending, ready};
-use std::time::Duration;
+use std::future::pending;
 
-use firstwrite_core::outbox::{
-    ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
-    MessageNumber, MessageStory, Move, Outbox, Scan, ScanPage,
-};
-use firstwrite_core::{BoxFuture, Message, Outcome, State, StoreError, StoreErrorKind};
+use firstwrite_core::outbox::{ClaimStatus, HistoryRow, MessageNumber, Move, Outbox};
+use firstwrite_core::{BoxFuture, Outcome, State, StoreError, StoreErrorKind, outbox_methods};
 
 use super::SealedStore;
 use super::envelope::Bond;
@@ -16,14 +12,12 @@ type Call<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 impl SealedStore {
     /// Calls the outbox behind; there is one, or [`firstwrite_core::Store::outbox`] had given none.
-    fn behind<'a, T: Send + 'a>(
+    async fn behind<'a, T>(
         &'a self,
         call: impl FnOnce(&'a dyn Outbox) -> Call<'a, T>,
-    ) -> Call<'a, T> {
-        match self.behind_now() {
-            Ok(outbox) => call(outbox),
-            Err(none) => Box::pin(ready(Err(none))),
-        }
+    ) -> Result<T, StoreError> {
+        let none = || StoreError::definite(StoreErrorKind::Unsupported, "using an outbox");
+        call(self.inner.outbox().ok_or_else(none)?).await
     }
 
     /// The answer as it goes into the record of a message. `None` where no interim answer waits for it:
@@ -58,63 +52,27 @@ impl SealedStore {
                 step.answer = self.sealed_answer(step.number, answer).await?;
             }
         }
-        self.behind_now()?.apply(receipts, &sealed).await
-    }
-
-    fn behind_now(&self) -> Result<&dyn Outbox, StoreError> {
-        let none = || StoreError::definite(StoreErrorKind::Unsupported, "using an outbox");
-        self.inner.outbox().ok_or_else(none)
+        self.behind(|outbox| outbox.apply(receipts, &sealed)).await
     }
 }
 
 impl Outbox for SealedStore {
-    fn enqueue<'a>(&'a self, message: &'a Message) -> Call<'a, ()> {
-        self.behind(|outbox| outbox.enqueue(message))
-    }
-
-    fn claim<'a>(&'a self, requests: &'a [ClaimRequest], nonce: u64) -> Call<'a, Claimed> {
-        self.behind(|outbox| outbox.claim(requests, nonce))
-    }
-
-    fn apply<'a>(
-        &'a self,
-        receipts: &'a [HistoryRow],
-        moves: &'a [Move],
-    ) -> Call<'a, Vec<ClaimStatus>> {
-        if moves.iter().all(|step| step.answer.is_none()) {
-            return self.behind(|outbox| outbox.apply(receipts, moves));
-        }
-        Box::pin(self.apply_sealed(receipts, moves))
-    }
-
-    fn put_destination<'a>(
-        &'a self,
-        destination: &'a str,
-        change: &'a DestinationChange,
-    ) -> Call<'a, ()> {
-        self.behind(|outbox| outbox.put_destination(destination, change))
-    }
-
-    fn destinations(&self) -> Call<'_, Vec<DestinationView>> {
-        self.behind(|outbox| outbox.destinations())
-    }
-
-    fn message(&self, number: MessageNumber) -> Call<'_, Option<MessageStory>> {
-        self.behind(|outbox| outbox.message(number))
-    }
-
-    fn scan<'a>(&'a self, scan: &'a Scan) -> Call<'a, ScanPage> {
-        self.behind(|outbox| outbox.scan(scan))
-    }
-
-    fn upkeep(&self, kept_for: Duration, limit: usize) -> Call<'_, usize> {
-        self.behind(|outbox| outbox.upkeep(kept_for, limit))
-    }
-
-    fn wait_for_work(&self) -> BoxFuture<'_, ()> {
-        match self.inner.outbox() {
-            Some(outbox) => outbox.wait_for_work(),
-            None => Box::pin(pending()),
-        }
-    }
+    outbox_methods!(self;
+        enqueue(message) => self.behind(|outbox| outbox.enqueue(message)),
+        claim(requests, nonce) => self.behind(move |outbox| outbox.claim(requests, nonce)),
+        apply(receipts, moves) => self.apply_sealed(receipts, moves),
+        put_destination(destination, change) => {
+            self.behind(|outbox| outbox.put_destination(destination, change))
+        },
+        destinations() => self.behind(|outbox| outbox.destinations()),
+        message(number) => self.behind(move |outbox| outbox.message(number)),
+        scan(scan) => self.behind(|outbox| outbox.scan(scan)),
+        upkeep(kept_for, limit) => self.behind(move |outbox| outbox.upkeep(kept_for, limit)),
+        wait_for_work() => async move {
+            match self.inner.outbox() {
+                Some(outbox) => outbox.wait_for_work().await,
+                None => pending().await,
+            }
+        },
+    );
 }
