@@ -3,8 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use firstwrite_core::Timestamp;
+use firstwrite_core::{StoreError, Timestamp};
 use sha2::{Digest, Sha256};
+
+use crate::step_error::unsupported;
 
 /// The messages of one source that were consumed here.
 ///
@@ -38,6 +40,8 @@ pub enum Consumed {
 /// A name that cannot be a source's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InboxError;
+
+pub(crate) const CONSUMING: &str = "consuming a message";
 
 /// Prefix of the digested bytes, so that no id equals a digest of another kind.
 const LABEL: &[u8] = b"firstwrite inbox";
@@ -86,10 +90,10 @@ impl Inbox {
     }
 
     /// Returns the identity of a message: the first 16 bytes of SHA-256 over a label and the
-    /// length-prefixed source and id. `None` if no message can have that id.
-    pub(crate) fn digest(&self, message_id: &str) -> Option<[u8; 16]> {
+    /// length-prefixed source and id. Refuses an id that no message can have.
+    pub(crate) fn digest(&self, message_id: &str) -> Result<[u8; 16], StoreError> {
         if !(1..=Self::MESSAGE_ID_BYTES_MAX).contains(&message_id.len()) {
-            return None;
+            return Err(unsupported(CONSUMING, "a message's id is 1 to 512 bytes"));
         }
         let mut hash = Sha256::new();
         hash.update(LABEL);
@@ -97,7 +101,8 @@ impl Inbox {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part.as_bytes());
         }
-        hash.finalize().first_chunk().copied()
+        let digest: [u8; 32] = hash.finalize().into();
+        Ok(*digest.first_chunk().expect("16 of 32 bytes"))
     }
 }
 
@@ -132,7 +137,7 @@ mod tests {
             assert_eq!(Inbox::new(name), Err(InboxError), "{name}");
         }
         let inbox = Inbox::new(&"s".repeat(64)).unwrap();
-        assert!(inbox.digest("").is_none() && inbox.digest(&"i".repeat(513)).is_none());
-        assert!(inbox.digest(&"i".repeat(512)).is_some());
+        assert!(inbox.digest("").is_err() && inbox.digest(&"i".repeat(513)).is_err());
+        assert!(inbox.digest(&"i".repeat(512)).is_ok());
     }
 }

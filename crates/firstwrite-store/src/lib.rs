@@ -45,15 +45,13 @@ mod pending;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "_sql")]
-mod releases;
 #[cfg(feature = "sealed")]
 mod sealed;
 #[cfg(any(feature = "postgres", feature = "redis-cache"))]
 mod server_clock;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(feature = "_sql")]
+#[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 mod step_error;
 #[cfg(feature = "_tls")]
 mod tls;

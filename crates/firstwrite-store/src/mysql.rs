@@ -35,7 +35,7 @@ use firstwrite_core::{
 
 use crate::dispatcher::{Boxed as _, Dispatcher};
 use crate::encoding::encode_outcome;
-use crate::releases::Releases;
+use crate::transactions::Releases;
 use crate::{Access, Migrated, OpenError};
 use batch::{COMPLETING, Command, Completion, INSERTING, NewRow};
 use connect::Server;

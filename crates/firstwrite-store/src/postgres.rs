@@ -10,8 +10,6 @@ mod connect;
 pub(crate) mod doctor;
 mod documents;
 mod driver_error;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod history_loss;
 mod inbox;
 mod link;
@@ -45,8 +43,8 @@ use firstwrite_core::{
 
 use crate::dispatcher::{Boxed as _, Dispatcher};
 use crate::encoding::encode_outcome;
-use crate::releases::Releases;
 use crate::server_clock::ServerClock;
+use crate::transactions::Releases;
 use crate::{Access, Migrated, OpenError};
 use batch::{COMPLETING, Command, Completion, CompletionResult, INSERTING};
 use connect::{Role, Server};
@@ -327,6 +325,12 @@ impl Store for PostgresStore {
     delegate_store!(
         inner via boxed: insert, swap, get, list, usage, reap, audits, now, check_history
     );
+}
+
+/// Parses an address, for [`crate::fuzzing`].
+#[cfg(feature = "fuzzing")]
+pub(crate) fn parse_address(text: &str) {
+    drop(Address::parse(text, PostgresOptions::default()));
 }
 
 impl fmt::Debug for PostgresStore {

@@ -9,8 +9,6 @@
 mod admission;
 pub(crate) mod doctor;
 mod driver_error;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod history_loss;
 mod keys;
 mod link;
@@ -189,6 +187,21 @@ impl Store for RedisStore {
         now() => listing::now(&self.inner.router),
         check_history(id) => self.inner.check_history(id),
     );
+}
+
+/// Parses an address, for [`crate::fuzzing`].
+#[cfg(feature = "fuzzing")]
+pub(crate) fn parse_address(text: &str) {
+    drop(Address::parse(text, RedisOptions::default()));
+}
+
+/// Decodes a value of the server, for [`crate::fuzzing`]: a record, an audit entry, or the head of a record that
+/// a walk reads.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_value(bytes: &[u8]) {
+    drop(record::decode(RecordId::from_bytes([7; 16]), bytes));
+    drop(record::decode_audit(bytes));
+    drop(record::count(bytes, 7));
 }
 
 impl fmt::Debug for RedisStore {

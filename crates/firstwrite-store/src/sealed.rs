@@ -18,9 +18,7 @@
 //! operations, fingerprints, audit entries, findings, the messages of the outbox with the answers
 //! prepared in them, and what handlers in atomic mode commit in their own transactions.
 
-mod envelope;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
+pub(crate) mod envelope;
 mod key_ring;
 mod outbox;
 

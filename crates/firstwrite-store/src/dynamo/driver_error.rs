@@ -4,7 +4,9 @@ use std::error::Error;
 use std::fmt;
 
 use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
-use firstwrite_core::{BoxError, Certainty, StoreError, StoreErrorKind};
+use firstwrite_core::{Certainty, StoreError, StoreErrorKind};
+
+pub(super) use crate::step_error::{corrupt, unavailable, unsupported};
 
 /// An error between the store and the service.
 #[derive(Debug)]
@@ -134,21 +136,6 @@ fn is_before_sending(error: &(dyn Error + 'static)) -> bool {
         cause = this.source();
     }
     false
-}
-
-/// Returns the error for an invalid item.
-pub(super) fn corrupt(what: &'static str) -> StoreError {
-    StoreError::definite(StoreErrorKind::Corrupt, "reading a record").caused_by(what)
-}
-
-/// Returns the error for an unsupported operation.
-pub(super) fn unsupported(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
-    StoreError::definite(StoreErrorKind::Unsupported, doing).caused_by(why)
-}
-
-/// Returns the error of a step that was not done.
-pub(super) fn unavailable(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
-    StoreError::definite(StoreErrorKind::Unavailable, doing).caused_by(why)
 }
 
 #[cfg(test)]

@@ -8,9 +8,7 @@ use super::DynamoStore;
 use super::driver_error::{corrupt, unavailable, unsupported};
 use super::items::{EXPIRES, expires, instant, key, number, set};
 use super::write::{self, Step, Terms, Transaction};
-use crate::inbox::{Consumed, Inbox};
-
-const DOING: &str = "consuming a message";
+use crate::inbox::{CONSUMING, Consumed, Inbox};
 
 const CONSUMED_AT: &str = "consumed_at";
 const KEPT_UNTIL: &str = "kept_until";
@@ -32,13 +30,11 @@ impl DynamoStore {
         work: Vec<TransactWriteItem>,
     ) -> Result<Consumed, StoreError> {
         let link = self.link();
-        link.writable(DOING)?;
-        let Some(id) = inbox.digest(message_id) else {
-            return Err(unsupported(DOING, "a message's id is 1 to 512 bytes"));
-        };
+        link.writable(CONSUMING)?;
+        let id = inbox.digest(message_id)?;
         if work.len() > STEPS_MAX {
             return Err(unsupported(
-                DOING,
+                CONSUMING,
                 "a consumer writes at most 99 items in one transaction",
             ));
         }
@@ -54,7 +50,7 @@ impl DynamoStore {
         let noted = Step::put(link, item, format!("{is_new} OR {is_forgotten}"), &terms);
         let mut steps = vec![noted.in_transaction()];
         steps.extend(work);
-        match write::transact(link, &steps, &write::new_token(), DOING).await? {
+        match write::transact(link, &steps, &write::new_token(), CONSUMING).await? {
             Transaction::Done => Ok(Consumed::First),
             Transaction::Refused(0, Some(item)) => {
                 Ok(Consumed::Again { at: instant(&item, CONSUMED_AT)? })
@@ -63,7 +59,7 @@ impl DynamoStore {
             Transaction::Refused(place, _) => {
                 let why =
                     format!("the condition of the consumer's write number {place} did not hold");
-                Err(unavailable(DOING, why))
+                Err(unavailable(CONSUMING, why))
             }
         }
     }

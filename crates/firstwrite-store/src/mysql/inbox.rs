@@ -4,12 +4,9 @@ use firstwrite_core::StoreError;
 use mysql_async::Conn;
 
 use super::MysqlStore;
-use super::driver_error::unsupported;
 use super::pipeline::{NOW, Pipeline, Value};
 use super::rows::instant;
-use crate::inbox::{Consumed, Inbox};
-
-const DOING: &str = "consuming a message";
+use crate::inbox::{CONSUMING, Consumed, Inbox};
 
 impl MysqlStore {
     /// Notes in `tx` that a message is consumed. `tx` is a connection of the driver in which the consumer's
@@ -24,9 +21,7 @@ impl MysqlStore {
         message_id: &str,
         tx: &mut Conn,
     ) -> Result<Consumed, StoreError> {
-        let Some(id) = inbox.digest(message_id) else {
-            return Err(unsupported(DOING, "a message's id is 1 to 512 bytes"));
-        };
+        let id = inbox.digest(message_id)?;
         let mut pipeline = Pipeline::reading();
         let inserted = pipeline.add(
             "INSERT INTO firstwrite_inbox (id, consumed_at, kept_until) VALUES (?, ?, ?) \
@@ -40,7 +35,7 @@ impl MysqlStore {
         );
         let limit = self.pool().server.address.options.statement_timeout;
         let answers =
-            pipeline.send(tx, limit).await.map_err(|error| error.cause.definite(DOING))?;
+            pipeline.send(tx, limit).await.map_err(|error| error.cause.definite(CONSUMING))?;
         if answers[inserted].affected > 0 {
             return Ok(Consumed::First);
         }

@@ -29,8 +29,7 @@ use super::pool::PooledConnection;
 use super::rows::record_columns;
 use super::swap::replace;
 use super::{Inner, MysqlStore, history_loss};
-use crate::releases::Releases;
-use crate::transactions::{BEGINNING, CONCLUDING, OPEN, Outgoing, conclusion};
+use crate::transactions::{BEGINNING, CONCLUDING, OPEN, Outgoing, Releases, conclusion};
 
 /// A transaction of a [`MysqlStore`]: a connection of its pool, inside a READ COMMITTED transaction that the
 /// store began and ends.

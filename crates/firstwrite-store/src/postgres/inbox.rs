@@ -7,12 +7,10 @@ use tokio_postgres::types::ToSql;
 
 use super::PostgresStore;
 use super::columns::At;
-use super::driver_error::{corrupt, text_of, unsupported};
+use super::driver_error::{corrupt, text_of};
 use super::outbox::short_millis;
 use super::sql::in_schema;
-use crate::inbox::{Consumed, Inbox};
-
-const DOING: &str = "consuming a message";
+use crate::inbox::{CONSUMING, Consumed, Inbox};
 
 const CONSUME: &str =
     "SELECT firstwrite.consume($1, $2, $3::int8 * interval '1 millisecond') AS consumed_at";
@@ -32,14 +30,12 @@ impl PostgresStore {
         tx: &impl GenericClient,
     ) -> Result<Consumed, StoreError> {
         // Checked here too, so that a mistake does not break the caller's transaction.
-        if inbox.digest(message_id).is_none() {
-            return Err(unsupported(DOING, "a message's id is 1 to 512 bytes"));
-        }
+        inbox.digest(message_id)?;
         let sql = in_schema(CONSUME, &self.inner.shared.server.address.options.schema);
         let given: [&(dyn ToSql + Sync); 3] =
             [&inbox.source(), &message_id, &short_millis(inbox.span())];
         let row = tx.query_one(&sql, &given).await.map_err(|error| {
-            StoreError::definite(StoreErrorKind::Unavailable, DOING).caused_by(text_of(&error))
+            StoreError::definite(StoreErrorKind::Unavailable, CONSUMING).caused_by(text_of(&error))
         })?;
         match row.try_get::<_, Option<At>>(0) {
             Ok(None) => Ok(Consumed::First),

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use firstwrite_core::{BoxError, StoreError, StoreErrorKind};
+use firstwrite_core::{StoreError, StoreErrorKind};
 use redis::{RedisError, ServerError};
+
+pub(super) use crate::step_error::{corrupt, unsupported};
 
 /// Reason why a step failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,16 +148,6 @@ impl fmt::Display for DriverError {
 /// Returns the category of an error: its own text may repeat what was sent.
 fn text_of(error: &RedisError) -> String {
     error.code().map_or_else(|| error.category().to_owned(), str::to_owned)
-}
-
-/// Returns the error for a value that is not in the format of this build.
-pub(super) fn corrupt(what: &'static str) -> StoreError {
-    StoreError::definite(StoreErrorKind::Corrupt, "reading a record").caused_by(what)
-}
-
-/// Returns the error for an unsupported operation.
-pub(super) fn unsupported(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
-    StoreError::definite(StoreErrorKind::Unsupported, doing).caused_by(why)
 }
 
 #[cfg(test)]

@@ -31,15 +31,15 @@ const DOING: &str = "sealing an outcome";
 
 /// Identity to which a sealed outcome is bound.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bond<'a> {
-    pub(super) id: RecordId,
-    pub(super) fence: Fence,
-    pub(super) tenant: &'a Tenant,
+pub(crate) struct Bond<'a> {
+    pub(crate) id: RecordId,
+    pub(crate) fence: Fence,
+    pub(crate) tenant: &'a Tenant,
 }
 
 /// Reason why an outcome does not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OpenFailure {
+pub(crate) enum OpenFailure {
     /// It is not in the format of this build.
     Malformed,
     /// The ring does not have its key, or not for this tenant.
@@ -57,7 +57,7 @@ pub(super) fn refused(dropped: Dropped) -> StoreError {
     StoreError::definite(StoreErrorKind::Unsupported, DOING).caused_by(dropped)
 }
 
-pub(super) fn seal(
+pub(crate) fn seal(
     ring: &KeyRing,
     bond: Bond<'_>,
     outcome: &Outcome,
@@ -88,7 +88,7 @@ pub(super) fn seal(
 }
 
 /// Returns the outcome that was sealed; an unsealed one is returned as it is, where it is allowed.
-pub(super) fn open(
+pub(crate) fn open(
     ring: &KeyRing,
     bond: Bond<'_>,
     outcome: &Outcome,
@@ -148,7 +148,7 @@ fn derived(key: &SealingKey, tenant: &Tenant) -> Result<LessSafeKey, ring::error
 }
 
 impl<'a> Bond<'a> {
-    pub(super) fn of(record: &'a Record) -> Self {
+    pub(crate) fn of(record: &'a Record) -> Self {
         Self { id: record.id, fence: record.fence, tenant: &record.tenant }
     }
 

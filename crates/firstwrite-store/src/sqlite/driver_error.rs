@@ -1,7 +1,9 @@
 //! Maps `SQLite` errors to store errors, and tells how much of a batch a failure affects.
 
-use firstwrite_core::{BoxError, StoreError, StoreErrorKind};
+use firstwrite_core::{StoreError, StoreErrorKind};
 use rusqlite::ErrorCode;
+
+pub(super) use crate::step_error::{corrupt, unavailable, unsupported};
 
 /// A failure inside a batch, by how much it affects.
 #[derive(Debug)]
@@ -44,21 +46,6 @@ pub(super) fn kind_of(error: &rusqlite::Error) -> StoreErrorKind {
 /// A failed step of which nothing was committed.
 pub(super) fn definite(doing: &'static str) -> impl Fn(rusqlite::Error) -> StoreError {
     move |error| StoreError::definite(kind_of(&error), doing).caused_by(error)
-}
-
-/// Returns the error for an invalid row.
-pub(super) fn corrupt(what: &'static str) -> StoreError {
-    StoreError::definite(StoreErrorKind::Corrupt, "reading a record").caused_by(what)
-}
-
-/// Returns the error for an unsupported operation.
-pub(super) fn unsupported(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
-    StoreError::definite(StoreErrorKind::Unsupported, doing).caused_by(why)
-}
-
-/// A step that was not begun.
-pub(super) fn unavailable(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
-    StoreError::definite(StoreErrorKind::Unavailable, doing).caused_by(why)
 }
 
 impl From<StoreError> for Failure {

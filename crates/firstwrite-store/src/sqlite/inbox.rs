@@ -3,9 +3,9 @@
 use firstwrite_core::{StoreError, Timestamp};
 use rusqlite::{Connection, params};
 
-use super::driver_error::{definite, unsupported};
+use super::driver_error::definite;
 use super::session::Session;
-use crate::inbox::{Consumed, Inbox};
+use crate::inbox::{CONSUMING, Consumed, Inbox};
 
 impl Inbox {
     /// Notes in `tx` that a message is consumed: in an [`SqliteTx`](crate::SqliteTx), or in the
@@ -14,11 +14,7 @@ impl Inbox {
     ///
     /// If `tx` is rolled back, the message was never here.
     pub fn consume(&self, message_id: &str, tx: &Connection) -> Result<Consumed, StoreError> {
-        const DOING: &str = "consuming a message";
-        let Some(id) = self.digest(message_id) else {
-            return Err(unsupported(DOING, "a message's id is 1 to 512 bytes"));
-        };
-        self.consume_id(id, tx).map_err(definite(DOING))
+        self.consume_id(self.digest(message_id)?, tx).map_err(definite(CONSUMING))
     }
 
     fn consume_id(&self, id: [u8; 16], tx: &Connection) -> rusqlite::Result<Consumed> {
