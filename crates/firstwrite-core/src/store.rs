@@ -336,6 +336,22 @@ impl Capabilities {
     }
 }
 
+impl Page {
+    /// Makes a page of up to `limit` of `records`, which hold one more if there is a next page. If they do not, the
+    /// next page starts after `looked_at_end`, up to where the store has looked, if there is more.
+    pub fn of(
+        mut records: Vec<Record>,
+        limit: usize,
+        looked_at_end: Option<RecordId>,
+        now: Timestamp,
+    ) -> Self {
+        let is_full = records.len() > limit;
+        records.truncate(limit);
+        let next = if is_full { records.last().map(|record| record.id) } else { looked_at_end };
+        Self { records, next, now }
+    }
+}
+
 impl Query {
     /// A page that a person can read and a connection can carry.
     pub const LIMIT_MAX: usize = 1000;

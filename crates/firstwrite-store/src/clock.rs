@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 use std::time::{Instant, SystemTime};
 
+use crate::encoding::as_i64;
 use firstwrite_core::Timestamp;
 
 /// Source of a store's time.
@@ -47,13 +48,13 @@ pub(crate) fn host() -> Clock {
 fn continued(last: Option<(i64, Instant)>, wall: i64, instant: Instant) -> i64 {
     let Some((last_millis, last_instant)) = last else { return wall };
     let passed = instant.saturating_duration_since(last_instant).as_millis();
-    wall.max(last_millis.saturating_add(i64::try_from(passed).unwrap_or(i64::MAX)))
+    wall.max(last_millis.saturating_add(as_i64(passed)))
 }
 
 #[expect(clippy::disallowed_methods, reason = "for stores whose backend has no clock to ask")]
 fn read_host() -> (i64, Instant) {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    (i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX), Instant::now())
+    (as_i64(since_epoch.as_millis()), Instant::now())
 }
 
 #[cfg(all(test, feature = "dynamodb"))]

@@ -76,7 +76,7 @@ pub(crate) fn retention_of([replay_for, linger_for, refuses_spent]: [i64; 3]) ->
 }
 
 fn whole_millis(span: Duration) -> i64 {
-    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+    as_i64(span.as_millis())
 }
 
 pub(crate) fn encode_fingerprint(fingerprint: &Fingerprint) -> Vec<u8> {
@@ -106,6 +106,11 @@ pub(crate) fn decode_fingerprint(
     let parts =
         PartDigests::from_bytes(parts).ok_or(Unreadable("part digests of an impossible length"))?;
     Ok(Fingerprint::from_stored(version, form, *digest, parts).keyed_by(secret))
+}
+
+/// Returns `count` as a column holds it; the largest integer if it does not fit.
+pub(crate) fn as_i64(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
 }
 
 pub(crate) fn encode_outcome(outcome: &Outcome) -> Vec<u8> {

@@ -14,7 +14,7 @@ use firstwrite_core::outbox::{
     ClaimedMessage, MaybeSentDraft, MessageContent, MessageNumber, MessageState, MessageView,
     MoveGuard, PendingDraft, Problem, Receipt,
 };
-use firstwrite_core::{Fence, RecordId, Tenant, Timestamp};
+use firstwrite_core::{Fence, Message, RecordId, Tenant, Timestamp};
 
 /// The row of a message that is not settled.
 #[derive(Clone, Debug)]
@@ -49,6 +49,25 @@ pub(crate) struct Parts {
 pub(crate) const NEVER_CLAIMED: Fence = Fence::from_u64(0);
 
 impl Pending {
+    /// Makes the row of a message that was just written.
+    pub(crate) fn new(number: MessageNumber, message: &Message, due_at: Option<Timestamp>) -> Self {
+        Self {
+            number,
+            id: message.record(),
+            destination: message.destination().to_owned(),
+            ordering_key: message.ordering_key().map(str::to_owned),
+            state: MessageState::Waiting,
+            due_at,
+            fence: NEVER_CLAIMED,
+            claimed_at: None,
+            delivery_count: 0,
+            lapse_count: 0,
+            maybe_sent_at: None,
+            status: None,
+            problem: None,
+        }
+    }
+
     /// The view of the message, with the columns of this row.
     pub(crate) fn shown_in(self, view: MessageView) -> MessageView {
         MessageView {

@@ -147,16 +147,10 @@ pub(super) async fn list(link: &Link, query: &Query) -> Result<Page, StoreError>
         }
         last_looked_at = walk.after.or(last_looked_at);
     }
-    let is_full = records.len() > limit;
-    records.truncate(limit);
-    let next = match (is_full, walk.is_over(link)) {
-        _ if is_lapsed => None,
-        (true, _) => records.last().map(|record| record.id),
-        (false, true) => None,
-        // It ended early, in the middle of a shard or between two.
-        (false, false) => Some(between(link, &walk, last_looked_at)),
-    };
-    Ok(Page { records, next, now: link.now() })
+    // If it is not over, it ended early, in the middle of a shard or between two.
+    let end = (!walk.is_over(link)).then(|| between(link, &walk, last_looked_at));
+    let page = Page::of(records, limit, end, link.now());
+    Ok(if is_lapsed { Page { next: None, ..page } } else { page })
 }
 
 /// Returns an id after which all records lie that the walk has not examined.

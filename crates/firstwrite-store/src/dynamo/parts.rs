@@ -16,7 +16,7 @@ use super::items::{
     RETAINED_UNTIL, STATE, blob, bytes, number, text,
 };
 use super::link::Link;
-use crate::encoding::encode_outcome;
+use crate::encoding::{as_i64, encode_outcome};
 
 /// The parts that hold an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +80,7 @@ pub(super) async fn complete(
         written.push((INTERIM, AttributeValue::Bool(true)));
     }
     let encoded = encode_outcome(outcome);
-    let length =
-        |bytes: &[u8]| (OUTCOME_BYTES, number(i64::try_from(bytes.len()).unwrap_or(i64::MAX)));
+    let length = |bytes: &[u8]| (OUTCOME_BYTES, number(as_i64(bytes.len())));
     let count = encoded.len().div_ceil(PART_BYTES_MAX);
     if encoded.len() <= IN_RECORD_MAX {
         written.extend([length(&encoded), (OUTCOME, bytes(&encoded))]);

@@ -15,7 +15,7 @@ use super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::pool::PooledConnection;
 use super::rows::{self, COMPLETED, RESERVED, record_columns};
 use crate::dispatcher::{self, Command as _, Reply};
-use crate::encoding::{encode_fingerprint, encode_outcome, retention_numbers};
+use crate::encoding::{as_i64, encode_fingerprint, encode_outcome, retention_numbers};
 
 /// One caller's write, with the channel for its result.
 pub(super) enum Command {
@@ -223,7 +223,7 @@ fn spell(pipeline: &mut Pipeline, batch: &[Command], spelling: Spelling) -> Vec<
 /// Has the server stop unless the last statement, if several share it, has written all of its rows.
 fn stop_unless_all(pipeline: &mut Pipeline, count: usize) {
     if count > 1 {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        let count = as_i64(count);
         // One more than the largest number there is fails.
         pipeline.add("SELECT ~0 + (ROW_COUNT() <> ?)", &[Value::Int(count)]);
     }

@@ -11,6 +11,7 @@ use super::connect::rivals;
 use super::pipeline::{Answer, Pipeline, Value};
 use super::rows::{integer, owned_text, text};
 use crate::doctor::Finding;
+use crate::encoding::as_i64;
 
 const DOING: &str = "looking at the server";
 
@@ -224,7 +225,7 @@ async fn old_transactions(
     store: &MysqlStore,
     open_for_max: Duration,
 ) -> Result<Vec<Finding>, StoreError> {
-    let seconds = i64::try_from(open_for_max.as_secs()).unwrap_or(i64::MAX);
+    let seconds = as_i64(open_for_max.as_secs());
     let mut pipeline = Pipeline::new();
     pipeline.add(
         "SELECT trx_mysql_thread_id, TIMESTAMPDIFF(SECOND, trx_started, NOW()) \

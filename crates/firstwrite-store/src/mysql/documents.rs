@@ -10,10 +10,10 @@ use mysql_async::Row;
 use super::MysqlStore;
 use super::batch::time_in;
 use super::driver_error::corrupt;
-use super::listing::sql_count;
 use super::pipeline::{NOW, Pipeline, SendError, Value};
 use super::pool::{PooledConnection, take};
 use super::rows::{bytes, instant_or_null, integer};
+use crate::encoding::as_i64;
 
 const READING: &str = "reading documents";
 const WRITING: &str = "writing documents";
@@ -134,7 +134,7 @@ impl Documents for MysqlStore {
                 Expiry::Never => pipeline.write(" AND expires_at IS NULL", &[]),
                 Expiry::Past => pipeline.write(" AND expires_at <= ?", &[Value::Sql(NOW)]),
             }
-            let bounds = [Value::Int(scan.after), Value::Int(sql_count(scan.rows_max()))];
+            let bounds = [Value::Int(scan.after), Value::Int(as_i64(scan.rows_max()))];
             pipeline.write(" AND number > ? ORDER BY number LIMIT ?", &bounds);
             let answers = self.pool().send(READING, &pipeline).await?;
             let documents = answers[place].rows.iter().map(document);

@@ -27,6 +27,7 @@ use super::driver_error::{DriverError, unavailable};
 use super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::rows::{self, instant, integer, owned_text};
 use super::{Inner, MysqlStore};
+use crate::encoding::as_i64;
 use crate::history_loss::{ClearedLoss, HistoryClearance, HistoryLoss, mark_messages};
 
 /// Counts that the server acknowledged to this store.
@@ -66,7 +67,7 @@ const DELETED_MAX: i64 = 100;
 
 impl History {
     pub(super) fn new(writer: i64, slot_count: usize) -> Arc<Self> {
-        let free = (0..i64::try_from(slot_count).unwrap_or(i64::MAX)).collect();
+        let free = (0..as_i64(slot_count)).collect();
         Arc::new(Self { writer, known: Mutex::default(), free: Mutex::new(free) })
     }
 
@@ -191,7 +192,7 @@ fn went_down(known: &Count, found: Option<&Count>) -> bool {
 
 /// Finds writers that have written nothing for long; [`forget`] deletes them.
 pub(super) fn ask_for_old(pipeline: &mut Pipeline) -> usize {
-    let kept_for = i64::try_from(KEPT_FOR.as_millis()).unwrap_or(i64::MAX);
+    let kept_for = as_i64(KEPT_FOR.as_millis());
     pipeline.add(
         "SELECT writer FROM firstwrite_history GROUP BY writer HAVING MAX(at) < ? - ? LIMIT ?",
         &[Value::Sql(NOW), Value::Int(kept_for), Value::Int(DELETED_MAX)],

@@ -2,15 +2,17 @@
 //! the time.
 
 use firstwrite_core::{
-    AuditEntry, Audited, Found, Page, Query, Record, RecordId, StateFilter, StoreError, Timestamp,
-    Usage, UsagePage, UsageSums,
+    Audited, Found, Page, Query, RecordId, StateFilter, StoreError, Timestamp, Usage, UsagePage,
+    UsageSums,
 };
 
 use super::Inner;
 use super::batch::{record_in, time_in};
 use super::pipeline::{Answer, NOW, Pipeline, Value};
-use super::rows::{self, RESERVED, instant, integer_or_null, owned_text, record_columns};
+use super::rows::{self, RESERVED, integer_or_null, record_columns};
 use super::swap::number_of;
+use crate::encoding::as_i64;
+use crate::pending::rows::audited;
 
 /// Maximum number of ids that one page examines. A page that finds few among many ends early and says where
 /// the next one starts.
@@ -46,11 +48,11 @@ impl Inner {
         let mut pipeline = Pipeline::reading();
         let time = pipeline.add("SELECT @firstwrite_now", &[]);
         // The last id that a walk over all records looks at, if there are more behind it.
-        let looked = Value::Int(sql_count(LOOKED_AT_MAX));
+        let looked = Value::Int(as_i64(LOOKED_AT_MAX));
         let end = matches!(query.state, Some(StateFilter::Completed) | None).then(|| {
             pipeline.add(
                 "SELECT id FROM firstwrite_records WHERE id > ? ORDER BY id LIMIT 2 OFFSET ?",
-                &[Value::Bytes(&after), Value::Int(sql_count(LOOKED_AT_MAX - 1))],
+                &[Value::Bytes(&after), Value::Int(as_i64(LOOKED_AT_MAX - 1))],
             )
         });
         let place = pipeline.add(concat!("SELECT ", record_columns!(), " FROM "), &[]);
@@ -86,7 +88,7 @@ impl Inner {
         }
         // One more than asked for tells whether there is a next page.
         let order = if is_lapsed { " ORDER BY r.due_at LIMIT ?" } else { " ORDER BY r.id LIMIT ?" };
-        pipeline.write(order, &[Value::Int(sql_count(limit + 1))]);
+        pipeline.write(order, &[Value::Int(as_i64(limit + 1))]);
         let answers = self.pool.send("listing records", &pipeline).await?;
         let records =
             answers[place].rows.iter().map(rows::record).collect::<Result<Vec<_>, _>>()?;
@@ -94,7 +96,7 @@ impl Inner {
             Some([last, _behind]) => Some(rows::id(last, 0)?),
             Some(_) | None => None,
         };
-        let page = page(records, limit, looked_at_end, time_in(&answers[time])?);
+        let page = Page::of(records, limit, looked_at_end, time_in(&answers[time])?);
         Ok(if is_lapsed { Page { next: None, ..page } } else { page })
     }
 
@@ -108,7 +110,7 @@ impl Inner {
         let mut pipeline = Pipeline::new();
         let place = pipeline.add(
             "SELECT id, tenant, outcome_bytes FROM firstwrite_records WHERE id > ? ORDER BY id LIMIT ?",
-            &[Value::Bytes(&behind(after)), Value::Int(sql_count(limit))],
+            &[Value::Bytes(&behind(after)), Value::Int(as_i64(limit))],
         );
         let answers = self.pool.send("counting records", &pipeline).await?;
         let mut sums = UsageSums::default();
@@ -128,7 +130,7 @@ impl Inner {
     pub(super) async fn audits(&self, id: RecordId) -> Result<Vec<Audited>, StoreError> {
         let mut pipeline = Pipeline::new();
         let place = ask_audits(&mut pipeline, id.as_bytes());
-        audited(&self.pool.send("reading audit entries", &pipeline).await?[place])
+        audits_in(&self.pool.send("reading audit entries", &pipeline).await?[place])
     }
 }
 
@@ -139,33 +141,12 @@ pub(super) fn ask_audits(pipeline: &mut Pipeline, subject: &[u8]) -> usize {
 }
 
 /// Reads them.
-pub(super) fn audited(answer: &Answer) -> Result<Vec<Audited>, StoreError> {
-    let read = |row| {
-        let (actor, action) = (owned_text(row, 1)?, owned_text(row, 2)?);
-        let entry = AuditEntry { actor, action, reason: owned_text(row, 3)? };
-        Ok(Audited { at: instant(row, 0)?, entry })
-    };
-    answer.rows.iter().map(read).collect()
+pub(super) fn audits_in(answer: &Answer) -> Result<Vec<Audited>, StoreError> {
+    answer.rows.iter().map(|row| audited(row, 0)).collect()
 }
 
 /// Returns the exclusive lower bound of a page. An empty string is below every id, also below sixteen
 /// zeros.
 fn behind(after: Option<RecordId>) -> Vec<u8> {
     after.map_or(Vec::new(), |id| id.as_bytes().to_vec())
-}
-
-fn page(
-    mut records: Vec<Record>,
-    limit: usize,
-    looked_at_end: Option<RecordId>,
-    now: Timestamp,
-) -> Page {
-    let is_full = records.len() > limit;
-    records.truncate(limit);
-    let next = if is_full { records.last().map(|record| record.id) } else { looked_at_end };
-    Page { records, next, now }
-}
-
-pub(super) fn sql_count(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

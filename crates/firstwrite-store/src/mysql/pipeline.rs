@@ -14,6 +14,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row};
 
 use super::driver_error::{DriverError, corrupt};
+use crate::encoding::as_i64;
 
 /// Statements that are sent together.
 #[derive(Clone, Debug, Default)]
@@ -137,11 +138,11 @@ impl Pipeline {
                 put_hex(text, words.as_bytes());
             }
             Value::Before(duration) => {
-                let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+                let millis = as_i64(duration.as_millis());
                 write!(text, "GREATEST({NOW} - {millis}, 0)").expect("a string takes everything");
             }
             Value::After(duration) => {
-                let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+                let millis = as_i64(duration.as_millis());
                 // The end of time stays where it is.
                 if millis > i64::MAX - INSTANT_MAX {
                     write!(text, "{}", i64::MAX).expect("a string takes everything");

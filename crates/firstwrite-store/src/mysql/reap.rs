@@ -7,10 +7,10 @@ use firstwrite_core::StoreError;
 
 use super::Inner;
 use super::history_loss;
-use super::listing::sql_count;
 use super::pipeline::{NOW, Pipeline, SendError, Value};
 use super::pool::{PooledConnection, take};
 use super::rows::{COMPLETED, bytes, integer};
+use crate::encoding::as_i64;
 
 /// Position at which the next step begins.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ async fn step(
             Value::Int(reaping.due_at),
             Value::Int(reaping.due_at),
             Value::Bytes(&reaping.id),
-            Value::Int(sql_count(LOOKED_AT_MAX.min(limit.saturating_mul(4)))),
+            Value::Int(as_i64(LOOKED_AT_MAX.min(limit.saturating_mul(4)))),
         ],
     );
     let old = history_loss::ask_for_old(&mut looking);

@@ -1,7 +1,7 @@
 //! Rows of messages, which SQLite and MySQL keep in the same columns.
 
 use firstwrite_core::outbox::{
-    DestinationView, MessageContent, MessageNumber, MessageState, MessageView, PastDelivery,
+    Among, DestinationView, MessageContent, MessageNumber, MessageState, MessageView, PastDelivery,
     PastEnding, Receipt, Scanned,
 };
 use firstwrite_core::{
@@ -65,6 +65,20 @@ macro_rules! parts_columns {
     };
 }
 pub(crate) use parts_columns;
+
+/// The table of the messages of a scan, and the condition that selects them before that on their numbers. `wanted`
+/// is the parameter with the record or the key, as SQL.
+pub(crate) fn source(among: &Among, wanted: &str) -> (&'static str, String) {
+    match among {
+        Among::Everything => ("firstwrite_messages", String::new()),
+        Among::Pending => ("firstwrite_pending", String::new()),
+        // Said twice for SQLite, which takes an index of a part of the table by a condition of its own.
+        Among::Unknown => ("firstwrite_pending", "state = 2 AND state >= 2 AND".to_owned()),
+        Among::Dead => ("firstwrite_pending", "state = 3 AND state >= 2 AND".to_owned()),
+        Among::Record(_) => ("firstwrite_messages", format!("id = {wanted} AND")),
+        Among::Key(_) => ("firstwrite_messages", format!("derived_key = {wanted} AND")),
+    }
+}
 
 const PENDING_FROM: usize = 14;
 const CONTENT_FROM: usize = PENDING_FROM + 13;
@@ -198,15 +212,16 @@ pub(crate) fn past(row: &impl Columns) -> Result<PastDelivery, StoreError> {
     })
 }
 
+/// Reads an audit entry, from column `first` on: its time, actor, action and reason.
+pub(crate) fn audited(row: &impl Columns, first: usize) -> Result<Audited, StoreError> {
+    let at = row.instant(first)?.ok_or_else(|| corrupt("a time is missing"))?;
+    let (actor, action) = (row.words(first + 1)?, row.words(first + 2)?);
+    Ok(Audited { at, entry: AuditEntry { actor, action, reason: row.words(first + 3)? } })
+}
+
 /// Reads a destination: its name, pause, opening, counts, and the time since when a message is due.
 pub(crate) fn destination(row: &impl Columns) -> Result<DestinationView, StoreError> {
-    let paused = match row.instant(1)? {
-        None => None,
-        Some(at) => {
-            let (actor, action) = (row.words(2)?, row.words(3)?);
-            Some(Audited { at, entry: AuditEntry { actor, action, reason: row.words(4)? } })
-        }
-    };
+    let paused = row.integer_or_null(1)?.map(|_at| audited(row, 1)).transpose()?;
     Ok(DestinationView {
         name: row.words(0)?,
         paused,

@@ -14,6 +14,7 @@ use tokio_postgres::{Client, Error, Row};
 use super::driver_error::unavailable;
 use super::{Pooler, PostgresStore};
 use crate::doctor::Finding;
+use crate::encoding::as_i64;
 
 /// The operator's expectations of the server.
 #[derive(Clone, Debug)]
@@ -346,7 +347,7 @@ async fn connections(
     // A negative limit is none.
     let limits = limits.into_iter().map(i64::from).filter(|limit| *limit >= 0);
     let room = limits.chain([server]).min().unwrap_or(server);
-    let pool = i64::try_from(store.pool().status().max_size).unwrap_or(i64::MAX);
+    let pool = as_i64(store.pool().status().max_size);
     let wanted = pool.saturating_add(OWN_CONNECTIONS);
     Ok((wanted > room).then(|| {
         let what = format!("one process may open {wanted} connections; there is room for {room}");

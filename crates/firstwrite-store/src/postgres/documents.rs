@@ -14,6 +14,7 @@ use super::driver_error::{DriverError, corrupt, definite, failed_commit};
 use super::link::{Link, PooledTransaction};
 use super::rows::column;
 use super::sql::statements;
+use crate::encoding::as_i64;
 
 const READING: &str = "reading documents";
 const WRITING: &str = "writing documents";
@@ -134,7 +135,7 @@ impl Documents for PostgresStore {
                 Expiry::Never => &sql.scan_lasting,
                 Expiry::Past => &sql.scan_expired,
             };
-            let rows_max = i64::try_from(scan.rows_max()).unwrap_or(i64::MAX);
+            let rows_max = as_i64(scan.rows_max());
             let read = async |link: &Link<'_>, now| {
                 let rows = link.query(statement, &[&kind, &scan.after, &rows_max]).await?;
                 Ok(scan.page(documents(&rows)?, now))

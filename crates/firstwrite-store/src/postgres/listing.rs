@@ -1,8 +1,8 @@
 //! Reads many records: pages for operators, usage sums, audit entries, and the clock.
 
 use firstwrite_core::{
-    AuditEntry, Audited, Page, Query, Record, RecordId, StateFilter, StoreError, Tenant, Timestamp,
-    Usage, UsagePage, UsageSums,
+    AuditEntry, Audited, Page, Query, RecordId, StateFilter, StoreError, Tenant, Timestamp, Usage,
+    UsagePage, UsageSums,
 };
 use tokio_postgres::Row;
 
@@ -11,6 +11,7 @@ use super::columns::{Id, Values};
 use super::driver_error::DriverError;
 use super::link::Link;
 use super::rows::{clock_in, column, instant};
+use crate::encoding::as_i64;
 
 /// Maximum number of records that one page examines. A page that finds few among many ends early and says
 /// where the next one starts, so that no listing holds a snapshot, and with it dead rows, for long.
@@ -34,7 +35,7 @@ impl Inner {
     ) -> Result<UsagePage, StoreError> {
         let limit = limit.clamp(1, UsagePage::LIMIT_MAX);
         let Some(from) = behind(after) else { return Ok(UsagePage::default()) };
-        let row_max = i64::try_from(limit).unwrap_or(i64::MAX);
+        let row_max = as_i64(limit);
         let shared = &self.shared;
         let rows =
             shared.read_alone("counting records", &shared.sql.usage, &[&from, &row_max]).await?;
@@ -71,7 +72,7 @@ impl Inner {
 async fn page(link: &Link<'_>, query: &Query, now: Timestamp) -> Result<Page, DriverError> {
     let limit = query.limit.clamp(1, Query::LIMIT_MAX);
     // One more than asked for tells whether there is a next page.
-    let row_max = i64::try_from(limit + 1).unwrap_or(i64::MAX);
+    let row_max = as_i64(limit + 1);
     let sql = link.sql();
     let Some(from) = behind(query.after) else {
         return Ok(Page { records: Vec::new(), next: None, now });
@@ -92,12 +93,8 @@ async fn page(link: &Link<'_>, query: &Query, now: Timestamp) -> Result<Page, Dr
         };
         (rows, end)
     };
-    let mut records: Vec<Record> =
-        link.read(&rows).await?.into_iter().filter_map(|result| result.record).collect();
-    let is_full = records.len() > limit;
-    records.truncate(limit);
-    let next = if is_full { records.last().map(|record| record.id) } else { looked_at_end };
-    Ok(Page { records, next, now })
+    let records = link.read(&rows).await?.into_iter().filter_map(|result| result.record);
+    Ok(Page::of(records.collect(), limit, looked_at_end, now))
 }
 
 /// Returns the first id behind `after`, or of all, if there is one.

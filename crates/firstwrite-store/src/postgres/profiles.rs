@@ -18,7 +18,7 @@ use super::driver_error::{DriverError, corrupt, definite, unsupported};
 use super::link::{Link, OwnClient};
 use super::rows::{column, only};
 use super::sql::statements;
-use crate::encoding::retention_numbers;
+use crate::encoding::{as_i64, retention_numbers};
 
 /// Values that a record shares with the others of its operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -198,7 +198,7 @@ impl Profile {
 }
 
 pub(super) fn whole_millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+    as_i64(duration.as_millis())
 }
 
 fn shortened(operation: &Arc<str>) -> Arc<str> {

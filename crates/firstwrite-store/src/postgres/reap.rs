@@ -14,6 +14,7 @@ use super::driver_error::{DriverError, corrupt};
 use super::link::Link;
 use super::rows::{column, instant, only};
 use super::sql::Statement;
+use crate::encoding::as_i64;
 
 /// Positions of the walks through the tables, and the time at which each stretch is due.
 #[derive(Debug, Default)]
@@ -107,7 +108,7 @@ impl Walk {
             let is_last = stretch + 1 == count;
             let end = if is_last { u32::MAX } else { start + STRETCH_BLOCKS };
             let due_max = (limit - reaped).min(REAPED_MAX);
-            let row_max = i64::try_from(due_max).unwrap_or(i64::MAX);
+            let row_max = as_i64(due_max);
             let values = Values::default()
                 .and(Block(start))
                 .and(Block(end))

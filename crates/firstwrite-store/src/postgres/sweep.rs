@@ -19,6 +19,7 @@ use super::history_loss::{count_sweep, verify_history};
 use super::link::PooledTransaction;
 use super::rows::{CLOCK_STOPPED, column, instant, only};
 use crate::Access;
+use crate::encoding::as_i64;
 
 /// Progress of the sweeps through expired leases.
 #[derive(Debug, Default)]
@@ -73,7 +74,7 @@ impl Inner {
         let pass = Pass { at: instant(clock, 0)?, writers: column(clock, 1)? };
         let from = shared.sweep.from(pass.at);
         let since = from.map_or(At::Never, At::Instant);
-        let row_max = i64::try_from(limit).unwrap_or(i64::MAX);
+        let row_max = as_i64(limit);
         let rows = link.alone(&begins.read, &sql.lapsed, &[&since, &tenant, &row_max]).await;
         let rows = rows.map_err(definite(DOING))?;
         let results = link.read(&rows).await.map_err(definite(DOING))?;

@@ -13,6 +13,7 @@ use super::driver_error::kind_of;
 use super::schema;
 use super::writer_lock::Word;
 use crate::clock::{Clock, Stopwatch};
+use crate::encoding::as_i64;
 use crate::{Migrated, OpenError};
 
 /// Settings of an `SQLite` store, each with a default.
@@ -196,7 +197,7 @@ impl Target {
             if let Some(bytes_max) = options.file_bytes_max {
                 let page: i64 =
                     connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
-                let pages_max = i64::try_from(bytes_max).unwrap_or(i64::MAX) / page;
+                let pages_max = as_i64(bytes_max) / page;
                 connection.pragma_update(None, "max_page_count", pages_max.max(1))?;
             }
             Ok((mode, synchronous))

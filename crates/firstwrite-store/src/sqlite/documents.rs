@@ -12,6 +12,7 @@ use super::SqliteStore;
 use super::driver_error::{Failure, corrupt, definite};
 use super::rows::{blob, integer};
 use super::session::Session;
+use crate::encoding::as_i64;
 
 const WRITING: &str = "writing documents";
 const READING: &str = "reading documents";
@@ -109,7 +110,7 @@ impl Documents for SqliteStore {
     ) -> BoxFuture<'a, Result<DocumentPage, StoreError>> {
         let kind = kind.to_owned();
         Box::pin(self.look("listing documents", move |view| {
-            let rows_max = i64::try_from(scan.rows_max()).unwrap_or(i64::MAX);
+            let rows_max = as_i64(scan.rows_max());
             let mut given: Vec<Value> = vec![kind.into(), scan.after.into(), rows_max.into()];
             let which = match scan.which {
                 Expiry::Any => "true",

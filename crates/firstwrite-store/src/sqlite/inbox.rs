@@ -5,6 +5,7 @@ use rusqlite::{Connection, params};
 
 use super::driver_error::definite;
 use super::session::Session;
+use crate::encoding::as_i64;
 use crate::inbox::{CONSUMING, Consumed, Inbox};
 
 impl Inbox {
@@ -39,7 +40,7 @@ impl Session {
         let sql = "DELETE FROM firstwrite_inbox WHERE id IN
                        (SELECT id FROM firstwrite_inbox WHERE kept_until <= ?1
                         ORDER BY kept_until LIMIT ?2)";
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let limit = as_i64(limit);
         self.connection.prepare_cached(sql)?.execute(params![now.as_millis(), limit]).map(drop)
     }
 }

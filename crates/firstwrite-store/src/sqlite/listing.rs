@@ -1,15 +1,17 @@
 //! Reads many records: pages for operators, usage sums, lapsed leases for the sweep, audit entries.
 
 use firstwrite_core::{
-    AuditEntry, Audited, Found, Page, Query, Record, RecordId, StateFilter, StoreError,
-    StoreErrorKind, Tenant, Timestamp, Usage, UsagePage, UsageSums,
+    Audited, Found, Page, Query, Record, RecordId, StateFilter, StoreError, StoreErrorKind, Tenant,
+    Usage, UsagePage, UsageSums,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Rows, params};
 
 use super::driver_error::{corrupt, definite};
 use super::readers::View;
-use super::rows::{blob, column, find, integer, select_standing, standing, text};
+use super::rows::{blob, column, find, integer, select_standing, standing};
+use crate::encoding::as_i64;
+use crate::pending::rows::audited;
 
 /// Maximum number of ids that one page examines. A page that finds few among many ends early and says where
 /// the next one starts, so that no listing holds a snapshot, and with it the log, for long.
@@ -63,7 +65,7 @@ impl View {
         let after = behind(query.after);
         let tenant = query.tenant.as_ref().map(Tenant::as_str);
         // One more than asked for tells whether there is a next page.
-        let row_max = sql_count(limit + 1);
+        let row_max = as_i64(limit + 1);
         let (records, looked_at_end) = match query.state {
             Some(StateFilter::Lapsed) => {
                 return Ok(Page { records: self.lapsed(tenant, limit)?, next: None, now });
@@ -77,14 +79,14 @@ impl View {
             Some(StateFilter::Completed) | None => {
                 let only_completed = query.state.is_some();
                 let number = tenant_number(&self.connection, tenant).map_err(&failed)?;
-                let looked_at = sql_count(LOOKED_AT_MAX);
+                let looked_at = as_i64(LOOKED_AT_MAX);
                 let mut select = self.connection.prepare_cached(LIST_ALL).map_err(&failed)?;
                 let given = params![after, looked_at, tenant, number, only_completed, row_max];
                 let records = self.records(select.query(given).map_err(&failed)?)?;
                 (records, self.looked_at_end(&after)?)
             }
         };
-        Ok(page(records, limit, looked_at_end, now))
+        Ok(Page::of(records, limit, looked_at_end, now))
     }
 
     /// See [`firstwrite_core::Store::usage`].
@@ -96,7 +98,7 @@ impl View {
         let failed = definite("counting records");
         let limit = limit.clamp(1, UsagePage::LIMIT_MAX);
         let mut select = self.connection.prepare_cached(USAGE).map_err(&failed)?;
-        let mut rows = select.query(params![behind(after), sql_count(limit)]).map_err(&failed)?;
+        let mut rows = select.query(params![behind(after), as_i64(limit)]).map_err(&failed)?;
         let mut sums = UsageSums::default();
         while let Some(row) = rows.next().map_err(&failed)? {
             let id = blob(row, 0)?.try_into().map(RecordId::from_bytes);
@@ -119,25 +121,14 @@ impl View {
         let sql = "SELECT at, actor, action, reason FROM firstwrite_audit
                    WHERE id = ?1 ORDER BY entry";
         let mut query = self.connection.prepare_cached(sql).map_err(&failed)?;
-        let mut rows = query.query([id.as_bytes()]).map_err(&failed)?;
-        let mut audits = Vec::new();
-        while let Some(row) = rows.next().map_err(&failed)? {
-            audits.push(Audited {
-                at: Timestamp::from_millis(integer(row, 0)?),
-                entry: AuditEntry {
-                    actor: text(row, 1)?.to_owned(),
-                    action: text(row, 2)?.to_owned(),
-                    reason: text(row, 3)?.to_owned(),
-                },
-            });
-        }
-        Ok(audits)
+        let rows = query.query([id.as_bytes()]).map_err(&failed)?;
+        self.read(rows, |row| audited(row, 0))
     }
 
     fn lapsed(&self, tenant: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
         let failed = definite("looking for lapsed leases");
         let mut query = self.connection.prepare_cached(LAPSED).map_err(&failed)?;
-        let given = params![self.now().as_millis(), tenant, sql_count(limit)];
+        let given = params![self.now().as_millis(), tenant, as_i64(limit)];
         let ids = query
             .query_map(given, |row| row.get::<_, [u8; 16]>(0))
             .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
@@ -163,7 +154,7 @@ impl View {
     /// Returns the last id that a page starting after `after` examines, if there are more after it.
     fn looked_at_end(&self, after: &Value) -> Result<Option<RecordId>, StoreError> {
         let sql = "SELECT id FROM firstwrite_ids WHERE id > ?1 ORDER BY id LIMIT 2 OFFSET ?2";
-        let last = sql_count(LOOKED_AT_MAX - 1);
+        let last = as_i64(LOOKED_AT_MAX - 1);
         let ids = self
             .connection
             .prepare_cached(sql)
@@ -190,23 +181,7 @@ pub(super) fn tenant_number(
     connection.prepare_cached(sql)?.query_row([name], |row| row.get(0)).optional()
 }
 
-fn page(
-    mut records: Vec<Record>,
-    limit: usize,
-    looked_at_end: Option<RecordId>,
-    now: Timestamp,
-) -> Page {
-    let is_full = records.len() > limit;
-    records.truncate(limit);
-    let next = if is_full { records.last().map(|record| record.id) } else { looked_at_end };
-    Page { records, next, now }
-}
-
 /// Returns the exclusive lower bound of a page. An empty blob is below every id, also below sixteen zeros.
 fn behind(after: Option<RecordId>) -> Value {
     after.map_or(Value::Blob(Vec::new()), |id| id.as_bytes().to_vec().into())
-}
-
-fn sql_count(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

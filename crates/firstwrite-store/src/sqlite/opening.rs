@@ -11,6 +11,7 @@ use super::rows::find;
 use super::schema::put_life;
 use super::session::Session;
 use super::store_clock::{ClockJump, is_step, put_seen};
+use crate::encoding::as_i64;
 
 /// Time is written down this often, in a commit that is made anyway.
 const NOTED_EVERY: Duration = Duration::from_secs(1);
@@ -145,7 +146,7 @@ impl Session {
     }
 
     fn put_jump(&self, jump: ClockJump) -> rusqlite::Result<()> {
-        let uncounted = i64::try_from(jump.uncounted.as_millis()).unwrap_or(i64::MAX);
+        let uncounted = as_i64(jump.uncounted.as_millis());
         tracing::warn!(
             uncounted_s = jump.uncounted.as_secs(),
             "the host's clock is far ahead of what the file has seen: the machine was off, or the clock is \
@@ -158,7 +159,7 @@ impl Session {
     }
 
     fn forget_old_jumps(&self) -> rusqlite::Result<()> {
-        let kept = i64::try_from(JUMP_KEPT_FOR.as_millis()).unwrap_or(i64::MAX);
+        let kept = as_i64(JUMP_KEPT_FOR.as_millis());
         let sql = "DELETE FROM firstwrite_jumps WHERE at <= ?1 AND NOT EXISTS
                        (SELECT 1 FROM firstwrite_records
                         WHERE record = (SELECT min(record) FROM firstwrite_records)

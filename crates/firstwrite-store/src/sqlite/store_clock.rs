@@ -19,6 +19,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::connect::SqliteOptions;
 use crate::clock::{self, Clock, Stopwatch};
+use crate::encoding::as_i64;
 
 /// A gap between two lives of the store that does not count as elapsed time for earlier records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,7 +212,7 @@ fn sources(options: &SqliteOptions) -> (Clock, Stopwatch) {
 }
 
 fn back(at: Timestamp, by: Duration) -> Timestamp {
-    let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+    let millis = as_i64(by.as_millis());
     Timestamp::from_millis(at.as_millis().saturating_sub(millis))
 }
 

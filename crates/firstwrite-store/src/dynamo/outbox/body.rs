@@ -12,7 +12,7 @@ use super::super::driver_error::corrupt;
 use super::super::items::{Item, blob, bytes, integer, key, number, optional, string};
 use super::super::link::Link;
 use super::message::{CONTENT_TYPE, PAYLOAD_BYTES, number_of};
-use crate::encoding::{Unreadable, decode_answers, encode_answers};
+use crate::encoding::{Unreadable, as_i64, decode_answers, encode_answers};
 
 const BODY: &str = "body";
 const BODY_PARTS: &str = "body_parts";
@@ -42,7 +42,7 @@ pub(super) fn store(item: &mut Item, given: MessageNumber, message: &Message) ->
         item.insert(BODY.to_owned(), bytes(&body));
         return Vec::new();
     }
-    item.insert(BODY_PARTS.to_owned(), number(i64::try_from(count).unwrap_or(i64::MAX)));
+    item.insert(BODY_PARTS.to_owned(), number(as_i64(count)));
     let parts = body.chunks(PART_BYTES_MAX).zip(keys(given, count));
     parts
         .map(|(part, mut item)| {

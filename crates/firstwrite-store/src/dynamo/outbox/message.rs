@@ -14,7 +14,8 @@ use super::super::items::{
     instant, integer, key, number, optional, string, tenant_of, text,
 };
 use super::super::link::Link;
-use crate::pending::{NEVER_CLAIMED, Pending};
+use crate::encoding::as_i64;
+use crate::pending::Pending;
 
 pub(super) const RECORD: &str = "record";
 pub(super) const DESTINATION: &str = "destination";
@@ -79,22 +80,8 @@ pub(super) fn new(
     now: Timestamp,
 ) -> Item {
     let not_before = now.plus(message.delay());
-    let pending = Pending {
-        number: number_given,
-        id: message.record(),
-        destination: message.destination().to_owned(),
-        ordering_key: message.ordering_key().map(str::to_owned),
-        state: MessageState::Waiting,
-        // The claim finds out whether another message under its ordering key goes first.
-        due_at: Some(not_before),
-        fence: NEVER_CLAIMED,
-        claimed_at: None,
-        delivery_count: 0,
-        lapse_count: 0,
-        maybe_sent_at: None,
-        status: None,
-        problem: None,
-    };
+    // The claim finds out whether another message under its ordering key goes first.
+    let pending = Pending::new(number_given, message, Some(not_before));
     let mut item = key_of(link, UNDER_WAY, number_given);
     let mut put = |name: &str, value: AttributeValue| item.insert(name.to_owned(), value);
     put(RECORD, bytes(message.record().as_bytes()));
@@ -104,7 +91,7 @@ pub(super) fn new(
     put(CONTENT_TYPE, text(message.payload_type()));
     put(CREATED_AT, number(now.as_millis()));
     put(NOT_BEFORE, number(not_before.as_millis()));
-    let payload_bytes = i64::try_from(message.payload().len()).unwrap_or(i64::MAX);
+    let payload_bytes = as_i64(message.payload().len());
     put(PAYLOAD_BYTES, number(payload_bytes));
     put(HANDED_OVER, number(0));
     if let Some(order) = message.ordering_key() {

@@ -17,6 +17,7 @@ use super::enqueue::first_at;
 use super::listing::{Look, Range};
 use super::message::{ENDED, ENDED_AT, Standing, UNDER_WAY, key_of, number_of, shard};
 use super::{body, history, order};
+use crate::encoding::as_i64;
 use crate::pending::Pending;
 
 const DOING: &str = "keeping messages up";
@@ -60,7 +61,7 @@ pub(super) async fn delete_ended(
     limit: usize,
 ) -> Result<usize, StoreError> {
     let now = link.now();
-    let kept_for_millis = i64::try_from(kept_for.as_millis()).unwrap_or(i64::MAX);
+    let kept_for_millis = as_i64(kept_for.as_millis());
     let cutoff = Timestamp::from_millis(now.as_millis().saturating_sub(kept_for_millis));
     // Numbers tell when a message was written, and it ended no earlier.
     let until = first_at(Timestamp::from_millis(cutoff.as_millis().saturating_add(1)));

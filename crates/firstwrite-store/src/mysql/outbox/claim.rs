@@ -13,11 +13,11 @@ use mysql_async::Row;
 
 use super::super::driver_error::corrupt;
 use super::super::history_loss;
-use super::super::listing::sql_count;
 use super::super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::super::pool::{Pool, PooledConnection, take};
 use super::super::rows::{integer, owned_text_or_null};
 use super::{destinations, pending};
+use crate::encoding::as_i64;
 use crate::pending::rows::{self, parts, parts_columns, pending_columns};
 use crate::pending::{NEVER_CLAIMED, Pending};
 
@@ -149,7 +149,7 @@ fn ask(pipeline: &mut Pipeline, requests: &[&ClaimRequest]) {
             " FROM firstwrite_pending p WHERE p.destination = ? AND p.due_at <= ? \
              ORDER BY p.due_at, p.message LIMIT ? FOR UPDATE SKIP LOCKED"
         );
-        pipeline.add(sql, &[destination, Value::Sql(NOW), Value::Int(sql_count(row_max))]);
+        pipeline.add(sql, &[destination, Value::Sql(NOW), Value::Int(as_i64(row_max))]);
     }
 }
 

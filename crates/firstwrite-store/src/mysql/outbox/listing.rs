@@ -8,11 +8,14 @@ use mysql_async::Row;
 
 use super::super::batch::time_in;
 use super::super::driver_error::corrupt;
-use super::super::listing::{ask_audits, audited, sql_count};
+use super::super::listing::{ask_audits, audits_in};
 use super::super::pipeline::{Pipeline, Value};
 use super::super::pool::Pool;
 use super::super::rows::{self, bytes_or_null, integer_or_null, text_or_null};
-use crate::pending::rows::{Columns, past, past_columns, scanned, view_columns, view_joins};
+use crate::encoding::as_i64;
+use crate::pending::rows::{
+    Columns, past, past_columns, scanned, source, view_columns, view_joins,
+};
 
 impl Columns for Row {
     fn integer_or_null(&self, index: usize) -> Result<Option<i64>, StoreError> {
@@ -33,33 +36,19 @@ impl Columns for Row {
 }
 
 /// Goes on with the numbers of the messages to look at.
-fn source(pipeline: &mut Pipeline, scan: &Scan) {
-    let (after, row_max) = (Value::Int(scan.begin()), Value::Int(sql_count(scan.row_max())));
-    match &scan.among {
-        Among::Everything => {
-            pipeline.write("SELECT message FROM firstwrite_messages WHERE message > ?", &[after]);
-        }
-        Among::Pending => {
-            pipeline.write("SELECT message FROM firstwrite_pending WHERE message > ?", &[after]);
-        }
-        Among::Unknown => pipeline.write(
-            "SELECT message FROM firstwrite_pending WHERE state = 2 AND message > ?",
-            &[after],
-        ),
-        Among::Dead => pipeline.write(
-            "SELECT message FROM firstwrite_pending WHERE state = 3 AND message > ?",
-            &[after],
-        ),
-        Among::Record(record) => pipeline.write(
-            "SELECT message FROM firstwrite_messages WHERE id = ? AND message > ?",
-            &[Value::Bytes(record.as_bytes()), after],
-        ),
-        Among::Key(key) => pipeline.write(
-            "SELECT message FROM firstwrite_messages WHERE derived_key = ? AND message > ?",
-            &[Value::Text(key), after],
-        ),
-    }
-    pipeline.write(" ORDER BY message LIMIT ?", &[row_max]);
+fn ask_source(pipeline: &mut Pipeline, scan: &Scan) {
+    let (table, condition) = source(&scan.among, "?");
+    let wanted = match &scan.among {
+        Among::Record(record) => Some(Value::Bytes(record.as_bytes())),
+        Among::Key(key) => Some(Value::Text(key)),
+        Among::Everything | Among::Pending | Among::Unknown | Among::Dead => None,
+    };
+    let bounds = [Value::Int(scan.begin()), Value::Int(as_i64(scan.row_max()))];
+    let values: Vec<_> = wanted.into_iter().chain(bounds).collect();
+    let sql = format!(
+        "SELECT message FROM {table} WHERE {condition} message > ? ORDER BY message LIMIT ?"
+    );
+    pipeline.write(&sql, &values);
 }
 
 /// See [`firstwrite_core::outbox::Outbox::scan`].
@@ -72,7 +61,7 @@ pub(super) async fn scan(pool: &Arc<Pool>, scan: &Scan) -> Result<ScanPage, Stor
         ", m.content_type, CASE m.destination WHEN ? THEN m.payload END, m.answers FROM ("
     );
     let place = pipeline.add(sql, &[Value::from(scan.contents_to.as_deref())]);
-    source(&mut pipeline, scan);
+    ask_source(&mut pipeline, scan);
     pipeline.write(concat!(") s", view_joins!(), " ORDER BY m.message"), &[]);
     let answers = pool.send("listing messages", &pipeline).await?;
     let messages = answers[place].rows.iter().map(scanned).collect::<Result<Vec<_>, _>>()?;
@@ -108,7 +97,7 @@ pub(super) async fn message(
     let told = answers[told].rows.iter().rev().map(past);
     let mut auditing = Pipeline::new();
     let audits = ask_audits(&mut auditing, message.record.as_bytes());
-    let audits = audited(&pool.send(DOING, &auditing).await?[audits])?;
+    let audits = audits_in(&pool.send(DOING, &auditing).await?[audits])?;
     let (deliveries, now) = (told.collect::<Result<_, _>>()?, time_in(&answers[time])?);
     Ok(Some(MessageStory { message, content, deliveries, audits, now }))
 }

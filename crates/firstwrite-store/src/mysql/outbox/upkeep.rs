@@ -8,12 +8,12 @@ use std::time::Duration;
 use firstwrite_core::{StoreError, Timestamp};
 use tokio::sync::Mutex;
 
-use super::super::listing::sql_count;
 use super::super::pipeline::{NOW, Pipeline, SendError, Value};
 use super::super::pool::{Pool, PooledConnection, take};
 use super::super::rows::{integer, owned_text};
 use super::destinations;
 use super::pending::{put_tally, release};
+use crate::encoding::as_i64;
 use crate::pending::rows::Columns as _;
 
 const DOING: &str = "keeping messages up";
@@ -53,7 +53,7 @@ async fn fold(session: &mut PooledConnection) -> Result<(), SendError> {
             pipeline.add(
                 "SELECT entry, destination, kind, delta FROM firstwrite_tallies \
                  ORDER BY entry LIMIT ? FOR UPDATE SKIP LOCKED",
-                &[Value::Int(sql_count(LOOKED_AT_MAX))],
+                &[Value::Int(as_i64(LOOKED_AT_MAX))],
             );
         })
         .await?;
@@ -90,7 +90,7 @@ async fn release_forgotten(session: &mut PooledConnection) -> Result<(), SendErr
                  WHERE p.state = 0 AND p.due_at IS NULL AND NOT EXISTS \
                  (SELECT 1 FROM firstwrite_pending q WHERE q.destination = p.destination \
                   AND q.ordering_key = p.ordering_key AND q.state <> 0) LIMIT ?",
-                &[Value::Int(sql_count(LOOKED_AT_MAX))],
+                &[Value::Int(as_i64(LOOKED_AT_MAX))],
             );
         })
         .await?;
@@ -115,7 +115,7 @@ async fn forget_consumed(pool: &Arc<Pool>, limit: usize) -> Result<(), StoreErro
     let mut pipeline = Pipeline::transaction();
     pipeline.add(
         "DELETE FROM firstwrite_inbox WHERE kept_until <= ? ORDER BY kept_until LIMIT ?",
-        &[Value::Sql(NOW), Value::Int(sql_count(limit))],
+        &[Value::Sql(NOW), Value::Int(as_i64(limit))],
     );
     pipeline.commit();
     pool.send(DOING, &pipeline).await.map(drop)
@@ -137,7 +137,7 @@ async fn delete_ended(
                            WHERE d.message = m.message), m.created_at) \
                  FROM firstwrite_messages m LEFT JOIN firstwrite_pending p ON p.message = m.message \
                  WHERE m.message > ? ORDER BY m.message LIMIT ?",
-                &[Value::Int(after), Value::Int(sql_count(LOOKED_AT_MAX))],
+                &[Value::Int(after), Value::Int(as_i64(LOOKED_AT_MAX))],
             );
         })
         .await?;

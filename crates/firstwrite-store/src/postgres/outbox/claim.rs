@@ -14,6 +14,7 @@ use tokio_postgres::types::ToSql;
 use super::hints::{Hints, Leases};
 use super::intake::{Intake, Sight, Turn, add_destinations};
 use super::parts::short_millis;
+use crate::encoding::as_i64;
 use crate::pending::rows::{parts, pending};
 use crate::postgres::Shared;
 use crate::postgres::columns::Values;
@@ -236,7 +237,7 @@ fn given<'a>(
 ) -> Values<'a> {
     let (lapsed_from, lapsed_whole_at, lapsed_next) = hints.lapsed();
     let notes = turn.notes.as_ref();
-    let count = |count: usize| i64::try_from(count.min(COUNT_MAX)).unwrap_or(i64::MAX);
+    let count = |count: usize| as_i64(count.min(COUNT_MAX));
     Values::default()
         .and_each(requests, |request| request.destination.as_str())
         .and_each(requests, |request| count(request.count_max))

@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use crate::encoding::as_i64;
 use firstwrite_core::Timestamp;
 use firstwrite_core::outbox::{ClaimRequest, MessageNumber};
 
@@ -143,7 +144,7 @@ impl Hint {
 }
 
 fn before(now: Timestamp) -> Timestamp {
-    let late = i64::try_from(LATE_FOR.as_millis()).unwrap_or(i64::MAX);
+    let late = as_i64(LATE_FOR.as_millis());
     Timestamp::from_millis(now.as_millis().saturating_sub(late))
 }
 

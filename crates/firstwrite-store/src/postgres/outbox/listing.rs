@@ -7,6 +7,7 @@ use firstwrite_core::{Audited, StoreError};
 use tokio_postgres::types::ToSql;
 
 use super::parts::{DEAD, UNKNOWN};
+use crate::encoding::as_i64;
 use crate::pending::rows::{past, scanned};
 use crate::postgres::Shared;
 use crate::postgres::columns::Id;
@@ -17,7 +18,7 @@ use crate::postgres::listing::audited;
 /// See [`firstwrite_core::outbox::Outbox::scan`].
 pub(super) async fn scan(shared: &Arc<Shared>, scan: &Scan) -> Result<ScanPage, StoreError> {
     let sql = &shared.sql.outbox;
-    let row_max = i64::try_from(scan.row_max()).unwrap_or(i64::MAX);
+    let row_max = as_i64(scan.row_max());
     let (id, state): (Id, i16);
     let (statement, wanted): (_, Option<&(dyn ToSql + Sync)>) = match &scan.among {
         Among::Everything => (&sql.scan_log, None),

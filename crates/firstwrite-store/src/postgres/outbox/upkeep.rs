@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
 
 use super::parts::short_millis;
+use crate::encoding::as_i64;
 use crate::postgres::Shared;
 use crate::postgres::driver_error::corrupt;
 use crate::postgres::rows::column;
@@ -83,7 +84,7 @@ impl Upkeep {
         let kept_for = short_millis(kept_for);
         let mut deleted = 0;
         for _ in 0..STEPS_MAX {
-            let left = i64::try_from(limit - deleted).unwrap_or(i64::MAX).min(STEP);
+            let left = as_i64(limit - deleted).min(STEP);
             if left == 0 {
                 break;
             }

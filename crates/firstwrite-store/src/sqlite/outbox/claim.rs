@@ -10,6 +10,7 @@ use super::super::driver_error::{Failure, corrupt, definite};
 use super::super::rows::integer;
 use super::super::session::Session;
 use super::listing::MessageRow;
+use crate::encoding::as_i64;
 use crate::pending::rows::{parts, parts_columns, pending, pending_columns};
 use crate::pending::{NEVER_CLAIMED, Parts, Pending};
 
@@ -68,7 +69,7 @@ impl Session {
             " FROM firstwrite_pending p WHERE p.destination = ?1 AND p.due_at <= ?2
               ORDER BY p.due_at, p.message LIMIT ?3"
         );
-        let row_max = i64::try_from(count_max + DAMAGED_MAX).unwrap_or(i64::MAX);
+        let row_max = as_i64(count_max + DAMAGED_MAX);
         let mut query = self.connection.prepare_cached(sql).map_err(Failure::batch(DOING))?;
         let mut rows = query
             .query(params![request.destination, now.as_millis(), row_max])

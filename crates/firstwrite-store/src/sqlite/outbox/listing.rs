@@ -9,13 +9,16 @@ use super::super::dictionary::Dictionary;
 use super::super::driver_error::{corrupt, definite};
 use super::super::readers::View;
 use super::super::rows::{blob, column, integer, text};
-use crate::pending::rows::{Columns, past, past_columns, scanned, view_columns, view_joins};
+use crate::encoding::as_i64;
+use crate::pending::rows::{
+    Columns, past, past_columns, scanned, source, view_columns, view_joins,
+};
 
 /// Maximum number of rows that a message's history returns.
 const TOLD_MAX: i64 = 100;
 
 /// A row that is about a message.
-pub(super) struct MessageRow<'r> {
+pub(in super::super) struct MessageRow<'r> {
     row: &'r Row<'r>,
     connection: &'r Connection,
     dictionary: &'r Dictionary,
@@ -52,43 +55,16 @@ impl Columns for MessageRow<'_> {
     }
 }
 
-/// Returns the statement that selects the numbers of at most ?2 messages after ?1; ?3 is a record or a key.
-fn source(among: &Among) -> &'static str {
-    match among {
-        Among::Everything => {
-            "SELECT message FROM firstwrite_messages WHERE message > ?1 ORDER BY message LIMIT ?2"
-        }
-        Among::Pending => {
-            "SELECT message FROM firstwrite_pending WHERE message > ?1 ORDER BY message LIMIT ?2"
-        }
-        Among::Unknown => {
-            "SELECT message FROM firstwrite_pending WHERE state = 2 AND state >= 2 AND message > ?1
-             ORDER BY message LIMIT ?2"
-        }
-        Among::Dead => {
-            "SELECT message FROM firstwrite_pending WHERE state = 3 AND state >= 2 AND message > ?1
-             ORDER BY message LIMIT ?2"
-        }
-        Among::Record(_) => {
-            "SELECT message FROM firstwrite_messages WHERE id = ?3 AND message > ?1
-             ORDER BY message LIMIT ?2"
-        }
-        Among::Key(_) => {
-            "SELECT message FROM firstwrite_messages WHERE derived_key = ?3 AND message > ?1
-             ORDER BY message LIMIT ?2"
-        }
-    }
-}
-
 impl View {
     /// See [`firstwrite_core::outbox::Outbox::scan`].
     pub(super) fn scan(&self, scan: &Scan) -> Result<ScanPage, StoreError> {
         let failed = definite("listing messages");
         let now = self.now();
-        let source = source(&scan.among);
+        let (table, condition) = source(&scan.among, "?3");
         let sql = format!(
             "SELECT {}, m.content_type, CASE m.destination WHEN ?4 THEN m.payload END, m.answers
-             FROM ({source}) s {} ORDER BY m.message",
+             FROM (SELECT message FROM {table} WHERE {condition} message > ?1
+                   ORDER BY message LIMIT ?2) s {} ORDER BY m.message",
             view_columns!(),
             view_joins!()
         );
@@ -97,7 +73,7 @@ impl View {
             Among::Key(key) => Value::Text(key.clone()),
             Among::Everything | Among::Pending | Among::Unknown | Among::Dead => Value::Null,
         };
-        let row_max = i64::try_from(scan.row_max()).unwrap_or(i64::MAX);
+        let row_max = as_i64(scan.row_max());
         let mut select = self.connection.prepare_cached(&sql).map_err(&failed)?;
         let given = params![scan.begin(), row_max, wanted, scan.contents_to];
         let rows = select.query(given).map_err(&failed)?;
@@ -139,7 +115,7 @@ impl View {
     }
 
     /// Reads every row.
-    pub(super) fn read<T>(
+    pub(in super::super) fn read<T>(
         &self,
         mut rows: Rows<'_>,
         read: impl Fn(&MessageRow<'_>) -> Result<T, StoreError>,

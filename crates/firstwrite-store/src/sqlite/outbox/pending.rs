@@ -9,8 +9,8 @@ use super::super::driver_error::definite;
 use super::super::session::Session;
 use super::listing::MessageRow;
 use crate::encoding::encode_answers;
+use crate::pending::Pending;
 use crate::pending::rows::{pending, pending_columns, state_number};
-use crate::pending::{NEVER_CLAIMED, Pending};
 
 impl Session {
     /// Writes a message with all that belongs to it.
@@ -25,21 +25,8 @@ impl Session {
             Some(key) => self.oldest_under(message.destination(), key)?.is_some(),
             None => false,
         };
-        self.insert_pending(&Pending {
-            number,
-            id: message.record(),
-            destination: message.destination().to_owned(),
-            ordering_key: message.ordering_key().map(str::to_owned),
-            state: MessageState::Waiting,
-            due_at: (!is_blocked).then_some(not_before),
-            fence: NEVER_CLAIMED,
-            claimed_at: None,
-            delivery_count: 0,
-            lapse_count: 0,
-            maybe_sent_at: None,
-            status: None,
-            problem: None,
-        })?;
+        let due_at = (!is_blocked).then_some(not_before);
+        self.insert_pending(&Pending::new(number, message, due_at))?;
         let mut tallies = Tallies::default();
         tallies.add(message.destination(), Tally::Open, 1);
         self.put_tallies(&tallies)?;
