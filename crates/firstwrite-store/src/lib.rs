@@ -55,7 +55,8 @@ mod sqlite;
 mod step_error;
 #[cfg(feature = "_tls")]
 mod tls;
-#[cfg(feature = "_sql")]
+#[cfg(any(feature = "_sql", feature = "dynamodb"))]
+#[cfg_attr(not(feature = "_sql"), allow(dead_code, reason = "each store uses its part"))]
 mod transactions;
 
 #[cfg(feature = "redis")]

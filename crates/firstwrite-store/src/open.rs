@@ -168,6 +168,26 @@ impl OpenError {
         Self { is_missing: true, ..Self::new(format!("{text}; {next}")) }
     }
 
+    /// Makes the error for a store of another version than this build's, which is `known`.
+    pub(crate) fn other_version(
+        address: impl fmt::Display,
+        (found, known): (impl Into<i64>, impl Into<i64>),
+    ) -> Self {
+        let (found, known): (i64, i64) = (found.into(), known.into());
+        let has = format!("{address} has schema version {found} and this build");
+        Self::new(if found > known {
+            format!("{has} knows {known}; use the newer build that migrated it")
+        } else {
+            format!("{has} needs {known}; run: firstwrite migrate --store {address}")
+        })
+    }
+
+    /// Makes the error for a server that cannot be used.
+    pub(crate) fn unreachable(address: impl fmt::Display, error: impl Into<BoxError>) -> Self {
+        let next = "check that it runs, has this database and takes this user";
+        Self::new(format!("{address} cannot be used; {next}")).caused_by(error)
+    }
+
     /// Returns true if there is no store at the address, so that [`create`] would make a new and empty one.
     pub fn is_missing(&self) -> bool {
         self.is_missing

@@ -1,10 +1,14 @@
-//! What the transactions of handlers have in common in the stores whose drivers hand out connections:
-//! PostgreSQL and MySQL.
+//! Transactions of handlers, as far as they are the same in each store: how one is open, what it writes at its end,
+//! and how a dropped one is rolled back.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use firstwrite_core::{Draft, DraftState, Message, RecordId, StoreError, Tenant, Write, lock};
+use firstwrite_core::{
+    Draft, DraftState, Found, Message, RecordId, Seen, State, StoreError, Tenant, Timestamp, Write,
+    lock,
+};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -14,11 +18,45 @@ pub(crate) const BEGINNING: &str = "beginning a handler's transaction";
 pub(crate) const CONCLUDING: &str = "committing a handler's work";
 pub(crate) const ENQUEUING: &str = "enqueuing a message";
 
+pub(crate) const ENQUEUED_BEFORE: &str =
+    "the step was enqueued before in this transaction; name each message's step apart";
+
 /// Message of the `expect` on the open transaction.
 pub(crate) const OPEN: &str = "a transaction is open until it is concluded";
 
 /// Maximum number of messages of a transaction. A handler that needs more should combine them.
 const MESSAGES_MAX: usize = 1000;
+
+/// State of an open transaction on a connection `C`.
+pub(crate) struct Open<C> {
+    pub(crate) on: C,
+    pub(crate) id: RecordId,
+    pub(crate) now: Timestamp,
+    /// The record that the handler's work will take over, as last read.
+    pub(crate) stands: Option<Seen>,
+    pub(crate) outgoing: Outgoing,
+}
+
+impl<C> Open<C> {
+    pub(crate) fn new(on: C, id: RecordId, now: Timestamp, found: Option<&Found>) -> Self {
+        let stands = found.map(|found| found.record.seen());
+        Self { on, id, now, stands, outgoing: Outgoing::default() }
+    }
+}
+
+impl<C> fmt::Debug for Open<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Open")
+            .field("record", &self.id)
+            .field("message_count", &self.outgoing.messages.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns true if no attempt can run on the record that was found.
+pub(crate) fn is_final(found: &Found) -> bool {
+    matches!(&found.record.state, State::Completed { retained_until, .. } if found.now < *retained_until)
+}
 
 /// Messages of a handler, kept until they are written with its outcome.
 #[derive(Default)]
@@ -34,10 +72,7 @@ impl Outgoing {
         }
         let identity = (message.tenant().clone(), message.derived_key().to_owned());
         if !self.identities.insert(identity) {
-            return Err(unsupported(
-                ENQUEUING,
-                "the step was enqueued before in this transaction; name each message's step apart",
-            ));
+            return Err(unsupported(ENQUEUING, ENQUEUED_BEFORE));
         }
         self.messages.push(message.clone());
         Ok(())

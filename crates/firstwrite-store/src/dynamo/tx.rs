@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{ConditionCheck, Delete, Put, TransactWriteItem, Update};
 use firstwrite_core::{
-    AsyncTransactionalStore, BeginResult, Certainty, Draft, DraftState, Fence, Found, Guard,
-    Message, RecordId, Seen, State, StoreError, Timestamp, Transacted, Write,
+    AsyncTransactionalStore, BeginResult, Certainty, Draft, Fence, Guard, Message, RecordId, Seen,
+    StoreError, Timestamp, Transacted, Write,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
@@ -20,6 +20,7 @@ use super::link::Link;
 use super::outbox::{Numbers, enqueue};
 use super::write::{self, Step, Transaction};
 use super::{listing, swap};
+use crate::transactions::{BEGINNING, CONCLUDING, ENQUEUED_BEFORE, conclusion, is_final};
 
 /// The writes of one handler on a [`DynamoStore`]. They are collected here, and written together with the
 /// record in one `TransactWriteItems` when the handler has answered: all of them or none.
@@ -49,9 +50,7 @@ struct Work {
     message_items: usize,
 }
 
-const BEGINNING: &str = "beginning a handler's transaction";
 const COLLECTING: &str = "collecting a handler's writes";
-const CONCLUDING: &str = "committing a handler's work";
 
 /// The service takes 100 in one transaction; one is the record.
 const STEPS_MAX: usize = 99;
@@ -79,12 +78,10 @@ impl AsyncTransactionalStore for DynamoStore {
 
     async fn conclude(&self, tx: DynamoTx, write: Write) -> Result<Transacted<()>, StoreError> {
         let DynamoTx { link, lock, id, now, stands, work } = tx;
-        let (draft, work) = match write {
-            Write::Nothing => return Ok(Transacted::Done((), now)),
-            Write::All(draft) => (draft, work),
-            Write::RecordOnly(draft) => (draft, Work::default()),
+        let Some((draft, keeps_work)) = conclusion(write, id)? else {
+            return Ok(Transacted::Done((), now));
         };
-        check(&draft, id)?;
+        let work = if keeps_work { work } else { Work::default() };
         let ended = commit(&link, &self.inner.delivering.numbers, &draft, stands, &work).await;
         if let Ok(Transacted::Done(..)) = &ended {
             self.enqueued(&work.messages);
@@ -169,24 +166,6 @@ fn token(table: &str, id: RecordId, fence: Fence, tried: u32) -> String {
     format!("{:032x}", u128::from_be_bytes(*half))
 }
 
-/// Returns true if no attempt can run on the record that was found.
-fn is_final(found: &Found) -> bool {
-    matches!(&found.record.state, State::Completed { retained_until, .. } if found.now < *retained_until)
-}
-
-/// Refuses a draft that a handler's work cannot be concluded with.
-fn check(draft: &Draft, id: RecordId) -> Result<(), StoreError> {
-    if draft.id != id {
-        return Err(unsupported(CONCLUDING, "the draft is for another record"));
-    }
-    match &draft.state {
-        DraftState::Completed { .. } => Ok(()),
-        DraftState::Reserved { .. } => {
-            Err(unsupported(CONCLUDING, "a handler's work ends in an outcome"))
-        }
-    }
-}
-
 impl DynamoTx {
     /// Adds the write of an item.
     pub fn put(&mut self, put: Put) -> Result<(), StoreError> {
@@ -226,10 +205,7 @@ impl DynamoTx {
             (other.tenant(), other.derived_key()) == (message.tenant(), message.derived_key())
         };
         if self.work.messages.iter().any(is_same) {
-            return Err(unsupported(
-                COLLECTING,
-                "the step was enqueued before in this transaction; name each message's step apart",
-            ));
+            return Err(unsupported(COLLECTING, ENQUEUED_BEFORE));
         }
         self.has_room_for(count)?;
         self.work.messages.push(message.clone());

@@ -96,11 +96,7 @@ impl Server {
 
     /// The line for a person whose server cannot be used.
     pub(super) fn unreachable(&self, error: &DriverError) -> OpenError {
-        OpenError::new(format!(
-            "{} cannot be used; check that it runs, has this database and takes this user",
-            self.address
-        ))
-        .caused_by(error.to_string())
+        OpenError::unreachable(&self.address, error.to_string())
     }
 
     /// With which a connection to one of the hosts is made.

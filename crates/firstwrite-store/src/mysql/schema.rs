@@ -96,14 +96,7 @@ pub(super) fn check(server: &Server, found: Option<i64>) -> Result<(), OpenError
     let address = &server.address;
     match found {
         Some(VERSION) => Ok(()),
-        Some(found) if found > VERSION => Err(OpenError::new(format!(
-            "{address} has schema version {found} and this build knows {VERSION}; \
-             use the newer build that migrated it"
-        ))),
-        Some(found) if found > 0 => Err(OpenError::new(format!(
-            "{address} has schema version {found} and this build needs {VERSION}; \
-             run: firstwrite migrate --store {address}"
-        ))),
+        Some(found) if found > 0 => Err(OpenError::other_version(address, (found, VERSION))),
         Some(_) | None => {
             Err(OpenError::missing(&format!("{address} has no firstwrite tables"), address))
         }

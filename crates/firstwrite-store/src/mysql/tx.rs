@@ -11,11 +11,10 @@
 //! `autocommit` off they form a new transaction, which is recognised by its missing savepoint and rolled
 //! back.
 
-use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use firstwrite_core::{
-    AsyncTransactionalStore, BeginResult, Draft, Found, Message, RecordId, Seen, State, StoreError,
+    AsyncTransactionalStore, BeginResult, Draft, Found, Message, RecordId, Seen, StoreError,
     StoreErrorKind, Timestamp, Transacted, Write,
 };
 use mysql_async::Conn;
@@ -29,7 +28,9 @@ use super::pool::PooledConnection;
 use super::rows::record_columns;
 use super::swap::replace;
 use super::{Inner, MysqlStore, history_loss};
-use crate::transactions::{BEGINNING, CONCLUDING, OPEN, Outgoing, Releases, conclusion};
+use crate::transactions::{
+    BEGINNING, CONCLUDING, OPEN, Open, Outgoing, Releases, conclusion, is_final,
+};
 
 /// A transaction of a [`MysqlStore`]: a connection of its pool, inside a READ COMMITTED transaction that the
 /// store began and ends.
@@ -40,20 +41,10 @@ use crate::transactions::{BEGINNING, CONCLUDING, OPEN, Outgoing, Releases, concl
 /// conclude. Savepoints of the handler's own are fine.
 ///
 /// Dropped instead of concluded, it is rolled back and its connection is closed.
+#[derive(Debug)]
 pub struct MysqlTx {
     /// `None` once it is concluded or dropped.
-    open: Option<Open>,
-}
-
-/// State of an open transaction.
-struct Open {
-    pooled: PooledConnection,
-    releases: Releases,
-    id: RecordId,
-    now: Timestamp,
-    /// The record that the handler's work will take over, as last read.
-    stands: Option<Seen>,
-    outgoing: Outgoing,
+    open: Option<Open<(PooledConnection, Releases)>>,
 }
 
 /// Savepoint that exists only as long as the transaction is still the one that was begun.
@@ -89,9 +80,7 @@ impl AsyncTransactionalStore for MysqlStore {
             pooled.undo().await;
             return Ok(BeginResult::Stands(Box::new(found.clone())));
         }
-        let stands = found.as_ref().map(|found| found.record.seen());
-        let releases = self.inner.releases.clone();
-        let open = Open { pooled, releases, id, now, stands, outgoing: Outgoing::default() };
+        let open = Open::new((pooled, self.inner.releases.clone()), id, now, found.as_ref());
         Ok(BeginResult::Open(MysqlTx { open: Some(open) }, found.map(Box::new)))
     }
 
@@ -100,12 +89,14 @@ impl AsyncTransactionalStore for MysqlStore {
         let (draft, keeps_rows) = match conclusion(write, open.id) {
             Ok(Some(conclusion)) => conclusion,
             nothing => {
-                open.pooled.undo().await;
+                open.on.0.undo().await;
                 return nothing.map(|_| Transacted::Done((), open.now));
             }
         };
-        let has_messages = keeps_rows && !open.outgoing.messages().is_empty();
-        let ended = Commit { open, draft: &draft, keeps_rows }.run(&self.inner).await;
+        let Open { on: (pooled, _), id, stands, outgoing, .. } = open;
+        let has_messages = keeps_rows && !outgoing.messages().is_empty();
+        let commit = Commit { pooled, id, stands, outgoing, draft: &draft, keeps_rows };
+        let ended = commit.run(&self.inner).await;
         if has_messages && matches!(ended, Ok(Transacted::Done(..))) {
             self.inner.delivering.notify();
         }
@@ -157,11 +148,6 @@ async fn look(
     }))
 }
 
-/// Returns true if no attempt can run on the record that was found.
-fn is_final(found: &Found) -> bool {
-    matches!(&found.record.state, State::Completed { retained_until, .. } if found.now < *retained_until)
-}
-
 impl MysqlTx {
     /// Has a message written with the outcome, to be delivered if and only if the transaction commits.
     ///
@@ -177,18 +163,18 @@ impl MysqlTx {
         self.open().now
     }
 
-    fn open(&self) -> &Open {
+    fn open(&self) -> &Open<(PooledConnection, Releases)> {
         self.open.as_ref().expect(OPEN)
     }
 
-    fn open_mut(&mut self) -> &mut Open {
+    fn open_mut(&mut self) -> &mut Open<(PooledConnection, Releases)> {
         self.open.as_mut().expect(OPEN)
     }
 }
 
 impl Drop for MysqlTx {
     fn drop(&mut self) {
-        let Some(Open { mut pooled, releases, id, .. }) = self.open.take() else { return };
+        let Some(Open { on: (mut pooled, releases), id, .. }) = self.open.take() else { return };
         releases.start(id, async move {
             // The lock is released at once; then the connection is closed, whatever state the handler left
             // it in.
@@ -204,22 +190,13 @@ impl Deref for MysqlTx {
     type Target = Conn;
 
     fn deref(&self) -> &Conn {
-        &self.open().pooled.shared().conn
+        &self.open().on.0.shared().conn
     }
 }
 
 impl DerefMut for MysqlTx {
     fn deref_mut(&mut self) -> &mut Conn {
-        &mut self.open_mut().pooled.connection().conn
-    }
-}
-
-impl fmt::Debug for MysqlTx {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MysqlTx")
-            .field("record", &self.open.as_ref().map(|open| open.id))
-            .field("message_count", &self.open.as_ref().map(|open| open.outgoing.messages().len()))
-            .finish_non_exhaustive()
+        &mut self.open_mut().on.0.connection().conn
     }
 }
 
@@ -242,20 +219,23 @@ fn pipelines(first: Pipeline, messages: &[Message]) -> Vec<Pipeline> {
 
 /// A transaction about to be committed.
 struct Commit<'a> {
-    open: Open,
+    pooled: PooledConnection,
+    id: RecordId,
+    stands: Option<Seen>,
+    outgoing: Outgoing,
     draft: &'a Draft,
     keeps_rows: bool,
 }
 
 impl Commit<'_> {
     async fn run(mut self, store: &Inner) -> Result<Transacted<()>, StoreError> {
-        let id = self.open.id;
+        let id = self.id;
         firstwrite_core::crash_point!("mysql-tx-before-pipeline");
-        let ended = match self.open.stands {
+        let ended = match self.stands {
             None => self.write_fresh().await,
             Some(_) => self.take_over().await,
         };
-        let pooled = self.open.pooled;
+        let pooled = self.pooled;
         let error = match ended {
             Ok(Some(now)) => {
                 firstwrite_core::crash_point!("mysql-tx-after-pipeline");
@@ -299,22 +279,22 @@ impl Commit<'_> {
         let mut pipeline = self.begun().await?;
         NewRow::insert(&mut pipeline, &[&NewRow::new(self.draft)]);
         let time = self.end(&mut pipeline);
-        let answers = self.open.pooled.send(&pipeline).await?;
-        self.open.pooled.slot().acknowledged(&answers[time]).map(Some)
+        let answers = self.pooled.send(&pipeline).await?;
+        self.pooled.slot().acknowledged(&answers[time]).map(Some)
     }
 
     /// Replaces the record if it is still as it was seen, and only then commits.
     async fn take_over(&mut self) -> Result<Option<Timestamp>, SendError> {
         let mut pipeline = self.begun().await?;
-        let place = replace(&mut pipeline, &NewRow::new(self.draft), self.open.stands);
-        let answers = self.open.pooled.send(&pipeline).await?;
+        let place = replace(&mut pipeline, &NewRow::new(self.draft), self.stands);
+        let answers = self.pooled.send(&pipeline).await?;
         if answers[place].affected != 1 {
             return Ok(None);
         }
         let mut pipeline = Pipeline::new();
         let time = self.end(&mut pipeline);
-        let answers = self.open.pooled.send(&pipeline).await?;
-        self.open.pooled.slot().acknowledged(&answers[time]).map(Some)
+        let answers = self.pooled.send(&pipeline).await?;
+        self.pooled.slot().acknowledged(&answers[time]).map(Some)
     }
 
     /// Begins a pipeline that fails if the transaction is not the one that was begun, with the handler's
@@ -327,19 +307,19 @@ impl Commit<'_> {
         if !self.keeps_rows {
             return Ok(pipeline);
         }
-        let mut pipelines = pipelines(pipeline, self.open.outgoing.messages());
+        let mut pipelines = pipelines(pipeline, self.outgoing.messages());
         let last = pipelines.pop().unwrap_or_default();
         for ahead in pipelines {
-            self.open.pooled.send(&ahead).await?;
+            self.pooled.send(&ahead).await?;
         }
         Ok(last)
     }
 
     /// Gives the lock back, commits, and leaves the session as it was. Returns the place of the time.
     fn end(&self, pipeline: &mut Pipeline) -> usize {
-        let id = Value::Bytes(self.open.id.as_bytes());
+        let id = Value::Bytes(self.id.as_bytes());
         pipeline.add("DELETE FROM firstwrite_locks WHERE id = ?", &[id]);
-        let time = self.open.pooled.slot().count(pipeline);
+        let time = self.pooled.slot().count(pipeline);
         pipeline.commit();
         pipeline.add("SET SESSION autocommit = 1", &[]);
         time

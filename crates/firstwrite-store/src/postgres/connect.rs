@@ -152,11 +152,7 @@ impl Server {
 
     /// The line for a person whose server cannot be used.
     pub(super) fn unreachable(&self, error: &Error) -> OpenError {
-        OpenError::new(format!(
-            "{} cannot be used; check that it runs, has this database and takes this user",
-            self.address
-        ))
-        .caused_by(text_of(error))
+        OpenError::unreachable(&self.address, text_of(error))
     }
 
     fn config(&self, role: Role) -> Config {

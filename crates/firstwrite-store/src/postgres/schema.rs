@@ -95,14 +95,7 @@ pub(super) fn check(server: &Server, found: Content) -> Result<(), OpenError> {
     let (address, schema) = (&server.address, &server.address.options.schema);
     match found {
         Content::Version(VERSION) => Ok(()),
-        Content::Version(found) if found > VERSION => Err(OpenError::new(format!(
-            "{address} has schema version {found} and this build knows {VERSION}; \
-             use the newer build that migrated it"
-        ))),
-        Content::Version(found) => Err(OpenError::new(format!(
-            "{address} has schema version {found} and this build needs {VERSION}; \
-             run: firstwrite migrate --store {address}"
-        ))),
+        Content::Version(found) => Err(OpenError::other_version(address, (found, VERSION))),
         Content::Nothing | Content::EmptySchema => {
             let text = format!("{address} has no firstwrite tables in the schema {schema}");
             Err(OpenError::missing(&text, address))

@@ -29,7 +29,7 @@ use super::sql::Statement;
 use super::tx::commit::expected_lease;
 use super::tx::statements::{KeyStatus, messages_values, replace_values};
 use super::tx::{OTHER_SERVERS, VERIFICATIONS_MAX};
-use crate::transactions::{BEGINNING, CONCLUDING, OPEN, Outgoing, conclusion};
+use crate::transactions::{BEGINNING, CONCLUDING, OPEN, Open, conclusion};
 
 /// A [`PostgresStore`] whose handlers work with transactions of an `sqlx` pool. Both must lead to the
 /// same database.
@@ -43,17 +43,15 @@ pub struct SqlxPostgresStore {
 ///
 /// It dereferences to the connection, which is an executor: `query.execute(&mut **tx)`. Nested
 /// transactions are savepoints. Dropped instead of concluded, it is rolled back.
+#[derive(Debug)]
 pub struct SqlxTx {
-    open: Option<Open>,
+    open: Option<Open<On>>,
 }
 
-struct Open {
+/// A transaction of a pool, and the store that keeps the records.
+struct On {
     tx: Transaction<'static, Postgres>,
     store: PostgresStore,
-    id: RecordId,
-    now: Timestamp,
-    stands: Option<Seen>,
-    outgoing: Outgoing,
 }
 
 impl SqlxPostgresStore {
@@ -148,8 +146,8 @@ impl SqlxPostgresStore {
     }
 
     /// Writes everything in `open`, and commits.
-    async fn commit(&self, open: Open, draft: &Draft) -> Result<Transacted<()>, StoreError> {
-        let Open { mut tx, id, stands, outgoing, .. } = open;
+    async fn commit(&self, open: Open<On>, draft: &Draft) -> Result<Transacted<()>, StoreError> {
+        let Open { on: On { mut tx, .. }, id, stands, outgoing, .. } = open;
         let (shared, messages) = (self.store.shared(), outgoing.messages());
         let row = NewRow::new(draft, self.store.profile_of(draft).await?);
         // A cached outcome that is being replaced is not kept meanwhile.
@@ -270,9 +268,8 @@ impl AsyncTransactionalStore for SqlxPostgresStore {
             tx.rollback().await.map_err(definite(BEGINNING))?;
             return refusal;
         }
-        let stands = found.as_ref().map(|found| found.record.seen());
-        let (store, outgoing) = (self.store.clone(), Outgoing::default());
-        let open = Open { tx, store, id, now: status.now, stands, outgoing };
+        let on = On { tx, store: self.store.clone() };
+        let open = Open::new(on, id, status.now, found.as_ref());
         Ok(BeginResult::Open(SqlxTx { open: Some(open) }, found.map(Box::new)))
     }
 
@@ -283,7 +280,7 @@ impl AsyncTransactionalStore for SqlxPostgresStore {
         if let Some((draft, true)) = &conclusion {
             return self.commit(open, draft).await;
         }
-        open.tx.rollback().await.map_err(definite(CONCLUDING))?;
+        open.on.tx.rollback().await.map_err(definite(CONCLUDING))?;
         match (conclusion, stands) {
             (None, _) => Ok(Transacted::Done((), now)),
             (Some((draft, _)), Some(seen)) => self.store.take_over_alone(seen, draft).await,
@@ -314,29 +311,20 @@ impl Deref for SqlxTx {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        &self.open.as_ref().expect(OPEN).tx
+        &self.open.as_ref().expect(OPEN).on.tx
     }
 }
 
 impl DerefMut for SqlxTx {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.open.as_mut().expect(OPEN).tx
+        &mut self.open.as_mut().expect(OPEN).on.tx
     }
 }
 
 impl Drop for SqlxTx {
     fn drop(&mut self) {
-        let Some(Open { tx, store, id, .. }) = self.open.take() else { return };
+        let Some(Open { on: On { tx, store }, id, .. }) = self.open.take() else { return };
         store.shared().releases.start(id, roll_back(tx, id));
-    }
-}
-
-impl fmt::Debug for SqlxTx {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqlxTx")
-            .field("record", &self.open.as_ref().map(|open| open.id))
-            .field("message_count", &self.open.as_ref().map(|open| open.outgoing.messages().len()))
-            .finish_non_exhaustive()
     }
 }
 

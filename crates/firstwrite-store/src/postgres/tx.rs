@@ -12,7 +12,6 @@
 pub(super) mod commit;
 pub(super) mod statements;
 
-use std::fmt;
 use std::ops::Deref;
 
 use deadpool_postgres::ClientWrapper;
@@ -30,7 +29,7 @@ use super::link::{Link, PooledTransaction};
 use super::replays::Mark;
 use super::rows::{NewRow, column, instant, only};
 use super::{PostgresStore, Shared};
-use crate::transactions::{BEGINNING, CONCLUDING, OPEN, Outgoing, conclusion};
+use crate::transactions::{BEGINNING, CONCLUDING, OPEN, Open, conclusion};
 use commit::Commit;
 use statements::KeyStatus;
 
@@ -43,19 +42,10 @@ use statements::KeyStatus;
 /// `query_typed` family: it names no statements.
 ///
 /// If it is dropped instead of concluded, it is rolled back and its connection is closed.
+#[derive(Debug)]
 pub struct PostgresTx {
     /// `None` once it is concluded or dropped.
-    open: Option<Open>,
-}
-
-/// State of an open transaction.
-struct Open {
-    held: PooledTransaction,
-    id: RecordId,
-    now: Timestamp,
-    /// The record that the handler's work will take over, as last read.
-    stands: Option<Seen>,
-    outgoing: Outgoing,
+    open: Option<Open<PooledTransaction>>,
 }
 
 /// Result of beginning a transaction with its first statement pipelined.
@@ -92,7 +82,7 @@ impl AsyncTransactionalStore for PostgresStore {
         mut tx: PostgresTx,
         write: Write,
     ) -> Result<Transacted<()>, StoreError> {
-        let Open { held, id, now, stands, outgoing } = tx.open.take().expect(OPEN);
+        let Open { on: held, id, now, stands, outgoing } = tx.open.take().expect(OPEN);
         let Some((draft, keeps_rows)) = conclusion(write, id)? else {
             held.roll_back(CONCLUDING).await?;
             return Ok(Transacted::Done((), now));
@@ -188,8 +178,7 @@ async fn open(
         return refusal;
     }
     shared.clock.heard(status.now);
-    let stands = found.as_ref().map(|found| found.record.seen());
-    let open = Open { held, id, now: status.now, stands, outgoing: Outgoing::default() };
+    let open = Open::new(held, id, status.now, found.as_ref());
     Ok(BeginResult::Open(PostgresTx { open: Some(open) }, found.map(Box::new)))
 }
 
@@ -284,14 +273,14 @@ impl PostgresTx {
         self.open().now
     }
 
-    fn open(&self) -> &Open {
+    fn open(&self) -> &Open<PooledTransaction> {
         self.open.as_ref().expect(OPEN)
     }
 }
 
 impl Drop for PostgresTx {
     fn drop(&mut self) {
-        let Some(Open { held, id, .. }) = self.open.take() else { return };
+        let Some(Open { on: held, id, .. }) = self.open.take() else { return };
         let releases = held.link().shared.releases.clone();
         releases.start(id, async move {
             // The lock is released at once; then the connection is closed, whatever state the handler left
@@ -308,15 +297,6 @@ impl Deref for PostgresTx {
     type Target = ClientWrapper;
 
     fn deref(&self) -> &ClientWrapper {
-        self.open().held.link().client
-    }
-}
-
-impl fmt::Debug for PostgresTx {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresTx")
-            .field("record", &self.open.as_ref().map(|open| open.id))
-            .field("message_count", &self.open.as_ref().map(|open| open.outgoing.messages().len()))
-            .finish_non_exhaustive()
+        self.open().on.link().client
     }
 }
