@@ -154,7 +154,7 @@ mod tests {
         trial.failed();
         assert!(circuit.enter().is_none(), "the next while has begun");
         advance(WHILE).await;
-        assert!(circuit.is_open(), "until somebody has found it there");
+        assert!(circuit.is_open(), "until a call succeeds");
         circuit.enter().unwrap().succeeded();
         assert!(!circuit.is_open() && circuit.enter().is_some());
     }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_set_out_before_it_opened_does_not_close_it() {
+    async fn a_call_from_before_it_opened_does_not_close_it() {
         let circuit = Circuit::new(1, WHILE);
         let (early, other) = (circuit.enter().unwrap(), circuit.enter().unwrap());
         fail(&circuit);

@@ -54,7 +54,7 @@ fn envelope(bytes: &[u8]) {
     let Ok(ring) = KeyRing::new(vec![key]) else { return };
     let bond = Bond { id: RecordId::from_bytes([7; 16]), fence: Fence::first(7), tenant: &tenant };
     let forged = Outcome::sealed(StatusCode::CREATED, Bytes::copy_from_slice(bytes));
-    assert!(open(&ring, bond, &forged).is_err(), "what nobody sealed is opened");
+    assert!(open(&ring, bond, &forged).is_err(), "bytes that were never sealed are opened");
     let headers = HeaderPolicy::default().keep(&HeaderMap::new());
     let plain = Outcome::new(StatusCode::CREATED, headers, Bytes::copy_from_slice(bytes));
     let sealed = seal(&ring, bond, &plain);

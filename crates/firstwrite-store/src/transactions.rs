@@ -87,31 +87,29 @@ impl Outgoing {
 /// process waits for them, and does not meet the lock of an attempt that is over.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Releases {
-    pending: Arc<Mutex<Pending>>,
+    under_way: Arc<Mutex<HashMap<RecordId, watch::Receiver<()>>>>,
 }
-
-type Pending = HashMap<RecordId, watch::Receiver<()>>;
 
 impl Releases {
     /// Runs `undo` in a task of its own. Without a runtime it is dropped, which closes the connection.
     pub(crate) fn start(&self, id: RecordId, undo: impl Future<Output = ()> + Send + 'static) {
         let Ok(runtime) = Handle::try_current() else { return };
-        let (done, pending) = watch::channel(());
-        lock(&self.pending).insert(id, pending);
+        let (done, ended) = watch::channel(());
+        lock(&self.under_way).insert(id, ended);
         let releases = self.clone();
         runtime.spawn(async move {
             undo.await;
-            lock(&releases.pending).remove(&id);
+            lock(&releases.under_way).remove(&id);
             drop(done);
         });
     }
 
     /// Waits until nothing that this process has dropped holds the lock of `id`.
     pub(crate) async fn wait(&self, id: RecordId) {
-        let pending = lock(&self.pending).get(&id).cloned();
-        if let Some(mut pending) = pending {
+        let ended = lock(&self.under_way).get(&id).cloned();
+        if let Some(mut ended) = ended {
             // It ends when the sender is gone; nothing is ever sent.
-            while pending.changed().await.is_ok() {}
+            while ended.changed().await.is_ok() {}
         }
     }
 }

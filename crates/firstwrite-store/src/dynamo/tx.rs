@@ -33,7 +33,7 @@ use crate::transactions::{BEGINNING, CONCLUDING, ENQUEUED_BEFORE, conclusion, is
 /// If it is dropped instead of concluded, nothing is written.
 pub struct DynamoTx {
     link: Link,
-    lock: HeldLock,
+    lock: LockGuard,
     id: RecordId,
     now: Timestamp,
     /// The record that the handler's work will take over, as last read.
@@ -253,14 +253,15 @@ pub(super) struct Locks {
 
 #[derive(Clone, Copy, Debug)]
 enum Lock {
-    Held,
+    /// A handler is at work.
+    InUse,
     /// A commit may still take effect until then.
     Unresolved(Instant),
 }
 
 /// A lock that is given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct HeldLock {
+pub(super) struct LockGuard {
     locks: Locks,
     id: RecordId,
 }
@@ -270,15 +271,15 @@ const UNRESOLVED_FOR: Duration = Duration::from_secs(30);
 
 impl Locks {
     /// Takes the lock of `id`, unless this process holds it already or has a commit of unknown result under it.
-    pub(super) fn hold(&self, id: RecordId) -> Option<HeldLock> {
+    pub(super) fn hold(&self, id: RecordId) -> Option<LockGuard> {
         let mut locks = self.locks();
         match locks.get(&id) {
-            Some(Lock::Held) => return None,
+            Some(Lock::InUse) => return None,
             Some(Lock::Unresolved(until)) if Instant::now() < *until => return None,
             Some(Lock::Unresolved(_)) | None => {}
         }
-        locks.insert(id, Lock::Held);
-        Some(HeldLock { locks: self.clone(), id })
+        locks.insert(id, Lock::InUse);
+        Some(LockGuard { locks: self.clone(), id })
     }
 
     /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
@@ -287,7 +288,7 @@ impl Locks {
     }
 }
 
-impl HeldLock {
+impl LockGuard {
     /// Keeps the lock until the commit under it can no longer take effect.
     pub(super) fn leave_unresolved(self) {
         let mut locks = self.locks.locks();
@@ -297,10 +298,10 @@ impl HeldLock {
     }
 }
 
-impl Drop for HeldLock {
+impl Drop for LockGuard {
     fn drop(&mut self) {
         let mut locks = self.locks.locks();
-        if matches!(locks.get(&self.id), Some(Lock::Held)) {
+        if matches!(locks.get(&self.id), Some(Lock::InUse)) {
             locks.remove(&self.id);
         }
     }

@@ -86,7 +86,7 @@ impl Server {
         Err(last)
     }
 
-    /// With which the driver connects to the host that is used at the moment.
+    /// Returns the driver's settings for the host that is used at the moment.
     pub(super) fn driver_options(&self) -> OptsBuilder {
         let host = &self.address.hosts()[self.host.load(Ordering::Relaxed)];
         let is_plain = self.is_plain.load(Ordering::Relaxed);
@@ -94,12 +94,12 @@ impl Server {
         self.address.driver_options(host).ssl_opts(tls)
     }
 
-    /// The line for a person whose server cannot be used.
+    /// Returns the error for a server that cannot be used.
     pub(super) fn unreachable(&self, error: &DriverError) -> OpenError {
         OpenError::unreachable(&self.address, error.to_string())
     }
 
-    /// With which a connection to one of the hosts is made.
+    /// Returns the settings for connecting to one of the hosts.
     pub(super) fn dial(&self, host: &Host) -> Dial {
         let may_be_plain = self.address.tls == Tls::Prefer;
         Dial { options: self.address.driver_options(host), tls: self.tls.clone(), may_be_plain }

@@ -150,7 +150,7 @@ impl Server {
             .expect("a pool that has a runtime can be made")
     }
 
-    /// The line for a person whose server cannot be used.
+    /// Returns the error for a server that cannot be used.
     pub(super) fn unreachable(&self, error: &Error) -> OpenError {
         OpenError::unreachable(&self.address, text_of(error))
     }

@@ -36,7 +36,7 @@ use super::{Inner, PostgresStore, Shared};
 use crate::Access;
 use crate::history_loss::{ClearedLoss, HistoryClearance, HistoryLoss, mark_messages};
 
-/// What the server acknowledged to this process.
+/// Writes of this process that the server acknowledged, and what is known of that server.
 #[derive(Debug)]
 pub(super) struct History {
     /// The newest writes, oldest first. One would suffice if acknowledgements came in the order of commits.

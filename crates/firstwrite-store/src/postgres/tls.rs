@@ -24,7 +24,7 @@ pub(super) fn connector(tls: &Tls) -> Result<MakeRustlsConnect, OpenError> {
             builder.with_root_certificates(trusted)
         }
         Tls::Off | Tls::Prefer => {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
         }
     };
     Ok(MakeRustlsConnect::new(builder.with_no_client_auth()))
@@ -32,9 +32,9 @@ pub(super) fn connector(tls: &Tls) -> Result<MakeRustlsConnect, OpenError> {
 
 /// Takes any certificate, and still checks that the server holds its key.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

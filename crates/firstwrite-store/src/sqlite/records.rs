@@ -12,7 +12,7 @@ use rusqlite::{Error, params};
 use super::dictionary::{Profile, number_of_form};
 use super::driver_error::{Failure, unavailable, unsupported};
 use super::keys::encode_key;
-use super::rows::{Standing, find};
+use super::rows::{StoredRecord, find};
 use super::session::Session;
 use super::tx::SqliteTx;
 use crate::encoding::{encode_fingerprint, encode_outcome, retention_numbers};
@@ -33,7 +33,9 @@ impl Session {
             return Ok(Inserted::Done(now));
         }
         match self.find(draft.id)? {
-            Some(Standing { record, .. }) => Ok(Inserted::Stands(Box::new(Found { record, now }))),
+            Some(StoredRecord { record, .. }) => {
+                Ok(Inserted::Stands(Box::new(Found { record, now })))
+            }
             None => Err(unavailable(DOING, "a rival came and went").into()),
         }
     }
@@ -85,8 +87,8 @@ impl Session {
         let number = self.new_number();
         let is_fresh = self.put_id(id, number).map_err(Failure::batch(TRANSACTING))?;
         let standing = if is_fresh { None } else { self.find(id)? };
-        let place = standing.as_ref().map(Standing::place);
-        let found = standing.map(|Standing { record, .. }| Found { record, now });
+        let place = standing.as_ref().map(StoredRecord::place);
+        let found = standing.map(|StoredRecord { record, .. }| Found { record, now });
         match self.conclude(id, now, found, work) {
             Ok(Concluded { draft: Some(draft), answer }) => {
                 self.put_draft(number, place, &draft, now).map_err(Failure::batch(TRANSACTING))?;
@@ -145,7 +147,7 @@ impl Session {
         Ok(())
     }
 
-    fn find(&self, id: RecordId) -> Result<Option<Standing>, StoreError> {
+    fn find(&self, id: RecordId) -> Result<Option<StoredRecord>, StoreError> {
         find(&self.connection, (&self.dictionary, &self.clock), id)
     }
 
@@ -167,12 +169,12 @@ impl Session {
 
     pub(super) fn apply(
         &self,
-        standing: Standing,
+        standing: StoredRecord,
         change: Change,
         now: Timestamp,
     ) -> Result<(), Error> {
         let place = standing.place();
-        let Standing { number, mut record } = standing;
+        let StoredRecord { number, mut record } = standing;
         match change {
             Change::Note { .. } => Ok(()),
             Change::Renew { lease_for } => {
@@ -342,7 +344,7 @@ pub(super) struct Place {
     pub(super) is_completed: bool,
 }
 
-impl Standing {
+impl StoredRecord {
     fn place(&self) -> Place {
         let is_completed = matches!(self.record.state, State::Completed { .. });
         Place { number: self.number, is_completed }

@@ -14,7 +14,7 @@ use super::store_clock::StoreClock;
 use crate::encoding::{Unreadable, decode_fingerprint, decode_outcome, retention_of};
 
 /// A record and its place.
-pub(super) struct Standing {
+pub(super) struct StoredRecord {
     pub(super) number: i64,
     pub(super) record: Record,
 }
@@ -53,7 +53,7 @@ pub(super) fn find(
     connection: &Connection,
     known: Known<'_>,
     id: RecordId,
-) -> Result<Option<Standing>, StoreError> {
+) -> Result<Option<StoredRecord>, StoreError> {
     let failed = definite("looking a record up");
     let mut query = connection.prepare_cached(FIND).map_err(&failed)?;
     let mut rows = query.query([id.as_bytes()]).map_err(&failed)?;
@@ -68,7 +68,7 @@ pub(super) fn standing(
     connection: &Connection,
     known: Known<'_>,
     row: &Row<'_>,
-) -> Result<Standing, StoreError> {
+) -> Result<StoredRecord, StoreError> {
     let id = blob(row, 0)?.try_into().map(RecordId::from_bytes);
     let id = id.map_err(|_length| corrupt("a record id has 16 bytes"))?;
     let is_completed = !matches!(column(row, 2)?, ValueRef::Null);
@@ -83,7 +83,7 @@ pub(super) fn standing(
     if RecordId::of(&record.tenant, &record.key) != id {
         return Err(corrupt("an id leads to another key's record"));
     }
-    Ok(Standing { number: integer(row, 1)?, record })
+    Ok(StoredRecord { number: integer(row, 1)?, record })
 }
 
 fn completed(

@@ -63,7 +63,7 @@ async fn a_write_whose_answer_is_lost_is_uncertain_and_a_look_tells() {
         let store = created(&proxy.url(&url)).await;
         let fence = Fence::first(3);
         let [inserted, completed] = ["inserted", "completed"].map(|key| reserved(key, fence));
-        // The shard's server is greeted before its answers are lost.
+        // The history of the shard's server is verified before its answers are lost.
         for draft in [&inserted, &completed] {
             store.insert(draft).await.unwrap();
         }
@@ -126,7 +126,7 @@ async fn what_a_server_refuses_is_certain() {
     let Some(own) = Own::safe().await else { return };
     let store = created(&own.url()).await;
     let (fence, new) = (Fence::first(1), reserved("new", Fence::first(1)));
-    // One more in each shard, so that nobody is greeted while the server refuses.
+    // One more in each shard, so that no history is verified while the server refuses.
     let known = reserved("known", fence);
     store.insert(&known).await.unwrap();
     store.insert(&new).await.unwrap();

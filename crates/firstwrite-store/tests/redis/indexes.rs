@@ -15,8 +15,8 @@ use crate::subject::{RedisSubject, completed, created, done, reserved};
 
 const FENCE: Fence = Fence::first(1);
 const OWNER: Guard = Guard::Owner(FENCE);
-/// As `news.lua` has it.
-const NEWS_MAX: usize = 1024;
+/// As `journal.lua` has it.
+const JOURNAL_MAX: usize = 1024;
 
 /// Keys of one shard: that of `k`.
 fn neighbours() -> impl Iterator<Item = String> {
@@ -46,10 +46,10 @@ async fn until_worked_in(url: &str, store: &RedisStore, other: &Draft) {
         let renewed = store.swap(other.id, OWNER, renewal(), None).await.unwrap();
         assert!(matches!(renewed, Swapped::Done(_)));
     }
-    panic!("the news are never worked in");
+    panic!("the journal is never worked in");
 }
 
-/// What is gone leaves nothing behind but the shard's mark, its news and what operators did.
+/// What is gone leaves nothing behind but the shard's mark, its journal and what operators did.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn indexes_follow_the_records() {
     for url in all() {
@@ -203,11 +203,11 @@ async fn an_index_that_cannot_be_written_harms_no_record() {
             .unwrap();
         let first = reserved("k", FENCE);
         store.insert(&first).await.unwrap();
-        for _ in 0..NEWS_MAX + 70 {
+        for _ in 0..JOURNAL_MAX + 70 {
             let renewed = store.swap(first.id, OWNER, renewal(), None).await.unwrap();
             assert!(matches!(renewed, Swapped::Done(_)));
         }
-        assert!(count(&url, "LLEN", "journal").await < NEWS_MAX);
+        assert!(count(&url, "LLEN", "journal").await < JOURNAL_MAX);
         for key in neighbours().take(70) {
             let inserted = store.insert(&completed(&key, FENCE, 10)).await.unwrap();
             assert!(matches!(inserted, Inserted::Done(_)), "nothing is missed: {key}");

@@ -1,4 +1,4 @@
-//! Taking moves: a transaction for each, on the condition that the message is as it was read.
+//! Applies moves: a transaction for each, on the condition that the message is as it was read.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use firstwrite_core::outbox::{Becomes, ClaimStatus, HistoryRow, Kept, Move, PastEnding};
@@ -12,7 +12,7 @@ use super::super::link::Link;
 use super::super::parts;
 use super::super::swap::changes;
 use super::super::write::{self, Step, Terms, Transaction};
-use super::message::{RECEIPT, Standing, has_arrived_under};
+use super::message::{PendingItem, RECEIPT, has_arrived_under};
 use super::moves::{self, Ended};
 use super::{Counts, history, order};
 
@@ -48,7 +48,7 @@ async fn apply_one(
     counts: &Counts,
 ) -> Result<ClaimStatus, StoreError> {
     for _ in 0..TRIES_MAX {
-        let standing = match Standing::find(link, step.number, DOING).await {
+        let standing = match PendingItem::find(link, step.number, DOING).await {
             Err(error) if error.kind() == StoreErrorKind::Corrupt => {
                 tracing::warn!(message = step.number.0, %error, "a message cannot be read");
                 return Ok(ClaimStatus::Lost);
@@ -87,7 +87,7 @@ async fn apply_one(
 /// The steps that move a message as it was read.
 async fn steps(
     link: &Link,
-    standing: &Standing,
+    standing: &PendingItem,
     step: &Move,
     now: Timestamp,
 ) -> Result<Vec<TransactWriteItem>, StoreError> {
@@ -121,7 +121,7 @@ async fn steps(
 /// The row that goes with the move into the history of a message.
 async fn due_row<'a>(
     link: &Link,
-    standing: &Standing,
+    standing: &PendingItem,
     step: &'a Move,
 ) -> Result<Option<&'a HistoryRow>, StoreError> {
     let Some(row) = &step.history else { return Ok(None) };

@@ -11,7 +11,7 @@ use super::super::items::{CREATED_AT, Item, KEY, instant, string, tenant_of};
 use super::super::link::Link;
 use super::super::write::{self, Transaction};
 use super::destinations::{self, Gate};
-use super::message::{Standing, UNDER_WAY, key_of, number_of, receipt_of};
+use super::message::{PendingItem, UNDER_WAY, key_of, number_of, receipt_of};
 use super::order::Turn;
 use super::queue::{Due, Queue};
 use super::{body, moves, order};
@@ -141,7 +141,7 @@ async fn try_to_take(
     terms: Terms<'_>,
 ) -> Result<Option<ClaimedMessage>, StoreError> {
     let Terms { request, nonce, gate, now } = terms;
-    let standing = Standing::read(item)?;
+    let standing = PendingItem::read(item)?;
     let was = &standing.pending;
     if was.due_at.is_none_or(|at| at > now) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Destinations: whether they are paused or left alone, and how they stand. One item each.
+//! Destinations: pauses, openings of their breakers, and counts. One item each.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

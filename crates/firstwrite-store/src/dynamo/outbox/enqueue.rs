@@ -10,7 +10,7 @@ use super::super::driver_error::{unavailable, unsupported};
 use super::super::items::SHARD;
 use super::super::link::Link;
 use super::super::write::{self, Step, Terms, Transaction};
-use super::message::{Standing, new};
+use super::message::{PendingItem, new};
 use super::{body, moves, order};
 
 const DOING: &str = "enqueuing a message";
@@ -48,7 +48,7 @@ pub(in super::super) fn steps(
     let number = MessageNumber(numbers.next(now));
     let mut item = new(link, number, message, now);
     let parts = body::store(&mut item, number, message);
-    let pending = Standing::read(item.clone())?.pending;
+    let pending = PendingItem::read(item.clone())?.pending;
     let mut terms = Terms::default();
     let is_free = format!("attribute_not_exists({})", terms.name(SHARD));
     let mut steps = vec![Step::put(link, item, is_free, &terms)];

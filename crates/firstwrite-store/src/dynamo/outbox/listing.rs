@@ -1,4 +1,4 @@
-//! Looking at messages: bounded scans, and everything about one.
+//! Reads messages: bounded scans, and everything about one message.
 //!
 //! Messages are spread over shards, and each shard is in the order of numbers: a scan asks all of them and merges.
 

@@ -1,8 +1,8 @@
 //! A message as an item: what was written, what changes of it while it is under way, and how it ended.
 //!
-//! What is under way and what has ended stand under different partition keys, so that neither is in the way when
-//! the other is looked for. A message moves once, from the one to the other, and never back. What is not small
-//! of it stands apart (`body.rs`): an update is billed by the size of the whole item.
+//! Messages under way and messages that have ended have different partition keys, so that a query for the one does
+//! not read the other. A message moves once, and never back. Its large parts are in items of their own (`body.rs`):
+//! an update is billed by the size of the whole item.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use firstwrite_core::outbox::{MessageNumber, MessageState, MessageView, Receipt};
@@ -44,12 +44,12 @@ pub(super) const ENDED: &str = "e#";
 
 /// A message that is under way, as it was read.
 #[derive(Clone, Debug)]
-pub(super) struct Standing {
+pub(super) struct PendingItem {
     pub(super) item: Item,
     pub(super) pending: Pending,
 }
 
-/// Which shard a message is in. Numbers that follow each other are spread.
+/// Returns the shard of a message. Numbers that follow each other are spread.
 pub(super) fn place(shards: Shards, number: MessageNumber) -> u16 {
     u16::try_from(number.0.rem_euclid(i64::from(shards.0.max(1)))).unwrap_or_default()
 }
@@ -121,7 +121,7 @@ pub(super) fn changing(pending: &Pending) -> [(&'static str, Option<AttributeVal
     ]
 }
 
-impl Standing {
+impl PendingItem {
     /// Reads a message that is under way.
     pub(super) fn read(item: Item) -> Result<Self, StoreError> {
         let state = state_of(&item)?;
@@ -188,7 +188,7 @@ pub(super) fn view(item: &Item) -> Result<MessageView, StoreError> {
     if state.is_final() {
         return Ok(view);
     }
-    Ok(Standing::read(item.clone())?.pending.shown_in(view))
+    Ok(PendingItem::read(item.clone())?.pending.shown_in(view))
 }
 
 pub(super) fn receipt_of(item: &Item) -> Result<Option<Receipt>, StoreError> {

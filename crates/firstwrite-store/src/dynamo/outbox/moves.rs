@@ -9,8 +9,8 @@ use super::super::items::{DUE_AT, FENCE, Item, SHARD, STATE, fence, number, text
 use super::super::link::Link;
 use super::super::write::{Step, Terms};
 use super::message::{
-    self, CLAIMED_AT, ENDED, ENDED_AT, HANDED_OVER, MAYBE_SENT_AT, PROBLEM, RECEIPT, STATUS,
-    Standing, UNDER_WAY, changing, key_of, place, shard,
+    self, CLAIMED_AT, ENDED, ENDED_AT, HANDED_OVER, MAYBE_SENT_AT, PROBLEM, PendingItem, RECEIPT,
+    STATUS, UNDER_WAY, changing, key_of, place, shard,
 };
 use super::queue;
 use crate::pending::Pending;
@@ -78,8 +78,8 @@ pub(super) fn change_after(
 }
 
 /// Moves a message to those that have ended, and out of the queue.
-pub(super) fn end(link: &Link, standing: &Standing, ended: &Ended) -> Vec<TransactWriteItem> {
-    let Standing { item, pending: was } = standing;
+pub(super) fn end(link: &Link, standing: &PendingItem, ended: &Ended) -> Vec<TransactWriteItem> {
+    let PendingItem { item, pending: was } = standing;
     let mut terms = Terms::default();
     let mut condition = as_read(&mut terms, was);
     // A receipt that was written meanwhile goes with it.
@@ -95,7 +95,7 @@ pub(super) fn end(link: &Link, standing: &Standing, ended: &Ended) -> Vec<Transa
     steps.into_iter().map(Step::in_transaction).collect()
 }
 
-fn ended_item(link: &Link, standing: &Standing, ended: &Ended) -> Item {
+fn ended_item(link: &Link, standing: &PendingItem, ended: &Ended) -> Item {
     let was = &standing.pending;
     let before = standing.handed_over();
     let mut item = standing.item.clone();

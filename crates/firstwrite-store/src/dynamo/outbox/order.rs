@@ -17,7 +17,7 @@ use super::super::items::{ID, SHARD, blob, instant, integer, key, number, option
 use super::super::link::Link;
 use super::super::partition::Partition;
 use super::super::write::{self, Step, Terms, Transaction};
-use super::message::{NOT_BEFORE, Standing, number_of, sort_key};
+use super::message::{NOT_BEFORE, PendingItem, number_of, sort_key};
 use super::moves::change;
 use crate::pending::Pending;
 
@@ -154,7 +154,8 @@ async fn release(
     now: Timestamp,
     doing: &'static str,
 ) -> Result<Vec<TransactWriteItem>, StoreError> {
-    let Some(Standing { item, pending: was }) = Standing::find(link, number, doing).await? else {
+    let Some(PendingItem { item, pending: was }) = PendingItem::find(link, number, doing).await?
+    else {
         return Ok(Vec::new());
     };
     if !is_parked(&was) {

@@ -15,7 +15,7 @@ use super::super::write::{self, Step, Terms, Transaction};
 use super::destinations::{self, count_name};
 use super::enqueue::first_at;
 use super::listing::{Look, Range};
-use super::message::{ENDED, ENDED_AT, Standing, UNDER_WAY, key_of, number_of, shard};
+use super::message::{ENDED, ENDED_AT, PendingItem, UNDER_WAY, key_of, number_of, shard};
 use super::{body, history, order};
 use crate::encoding::as_i64;
 use crate::pending::Pending;
@@ -131,7 +131,7 @@ impl Recount {
     async fn count(&mut self, link: &Link, items: Vec<Item>) -> Result<(), StoreError> {
         let mut lines: HashSet<(String, Option<String>)> = HashSet::new();
         for item in items {
-            let Ok(Standing { pending, .. }) = Standing::read(item) else { continue };
+            let Ok(PendingItem { pending, .. }) = PendingItem::read(item) else { continue };
             let Pending { destination, ordering_key, state, .. } = &pending;
             if let Some(tally) = state.tally() {
                 *self.counted.entry((destination.clone(), tally)).or_default() += 1;

@@ -1,4 +1,4 @@
-//! Taking moves: locks the rows, checks the guard of each, and writes.
+//! Applies moves: locks the rows, checks the guard of each, and writes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::pending::rows;
 pub(super) const DOING: &str = "moving messages";
 
 /// A message that is to be moved, as it was read.
-struct Standing {
+struct LockedMessage {
     pending: Option<Pending>,
     /// Last ending in its history.
     last: Option<String>,
@@ -65,7 +65,7 @@ async fn apply_once(
 async fn lock(
     session: &mut PooledConnection,
     numbers: &BTreeSet<i64>,
-) -> Result<(Timestamp, HashMap<i64, Standing>), SendError> {
+) -> Result<(Timestamp, HashMap<i64, LockedMessage>), SendError> {
     let (now, answers) = session
         .begin(|pipeline| {
             for number in numbers {
@@ -115,7 +115,7 @@ async fn lock(
         };
         let last = answers[place + 1].rows.first().map(|row| owned_text(row, 0)).transpose()?;
         let is_oldest = oldest.map_or(Ok(true), |place| is_oldest(&answers[place], number))?;
-        standing.insert(number, Standing { pending, last, is_oldest });
+        standing.insert(number, LockedMessage { pending, last, is_oldest });
     }
     Ok((now, standing))
 }
@@ -125,7 +125,7 @@ struct Applying {
     writing: Pipeline,
     tallies: Tallies,
     now: Timestamp,
-    standing: HashMap<i64, Standing>,
+    standing: HashMap<i64, LockedMessage>,
 }
 
 impl Applying {

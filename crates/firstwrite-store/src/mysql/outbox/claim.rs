@@ -1,4 +1,4 @@
-//! Taking due messages under a lease.
+//! Claims due messages under a lease.
 //!
 //! Claims on one destination take turns by locking its row, so that of two messages under one ordering key
 //! never both are taken. A message that is found to wait for another is put aside, and comes back when that
@@ -23,11 +23,10 @@ use crate::pending::{NEVER_CLAIMED, Pending};
 
 const DOING: &str = "claiming messages";
 
-/// Taken for one destination in one step.
+/// Maximum number of messages claimed for one destination in one step.
 const CLAIMED_MAX: usize = 256;
 
-/// So many rows that cannot be read, or wait for others, do not keep the ones behind them from being
-/// claimed.
+/// Number of rows that cannot be read, or wait for others, that a claim passes to reach the ones behind them.
 const PASSED_OVER_MAX: usize = 64;
 
 /// Messages that a claim found due for one destination.

@@ -1,4 +1,4 @@
-//! Looking at messages: bounded scans, and everything about one.
+//! Reads messages: bounded scans, and everything about one message.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Taking moves: receipts, guarded rows, final answers and the next of each order, in one commit.
+//! Applies moves: receipts, guarded rows, final answers and the next of each order, in one commit.
 
 use std::collections::HashSet;
 use std::time::Duration;

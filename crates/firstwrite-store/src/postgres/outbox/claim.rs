@@ -61,14 +61,14 @@ pub(super) const DOING: &str = "claiming messages";
 const PENDING_FROM: usize = 6;
 const HEAD_FROM: usize = 22;
 
-/// Beyond this, a number of messages that are wanted means all there are.
+/// A request for more messages than this is a request for all.
 const COUNT_MAX: usize = 1_000_000;
 
-/// So many messages are looked at in a pipeline at most; the statement says so too.
+/// Maximum number of messages that a pipeline looks at; the statement says so too.
 const LOOKED_AT_MAX: i64 = 1000;
 
-/// So often a claim flies again because what it looked at was taken in by others, or goes where nothing
-/// went before.
+/// Maximum number of pipelines of one claim. It sends another one if other processes took in the messages that it
+/// looked at, or if a message goes to a destination that has no row yet.
 const PIPELINES_MAX: usize = 100;
 
 impl Claiming {
@@ -89,14 +89,14 @@ impl Claiming {
         requests: &[ClaimRequest],
         nonce: u64,
     ) -> Result<(Claimed, Again), StoreError> {
-        let mut greetings = 0;
+        let mut verification_count = 0;
         let mut taken_in_at = None;
         for _ in 0..PIPELINES_MAX {
             let written = self.send(shared, requests, nonce).await?;
             match written.trust {
                 Trust::Unverified => {
-                    greetings += 1;
-                    if greetings > VERIFICATIONS_MAX {
+                    verification_count += 1;
+                    if verification_count > VERIFICATIONS_MAX {
                         return Err(unavailable(DOING, OTHER_SERVERS));
                     }
                     let client = self.client.get().await.map_err(definite(DOING))?;
@@ -125,7 +125,7 @@ impl Claiming {
             }
             taken_in_at = Some(now).filter(|_| requests.is_empty());
         }
-        // The oldest come first: whoever has these taken in can go on, and come back for the rest.
+        // The oldest come first, so a caller that only takes in can go on, and come back for the rest.
         if let Some(now) = taken_in_at {
             let claimed = Claimed { messages: Vec::new(), now, closed: Vec::new() };
             return Ok((claimed, Again::AtOnce));

@@ -7,10 +7,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use crate::encoding::as_i64;
 use firstwrite_core::Timestamp;
 use firstwrite_core::outbox::{ClaimRequest, MessageNumber};
 
+use crate::encoding::as_i64;
 use crate::postgres::columns::At;
 
 /// Start positions of this process's scans.
@@ -48,18 +48,18 @@ const WHOLE_EVERY: Duration = Duration::from_secs(10);
 const LAPSED_EVERY: Duration = Duration::from_secs(1);
 
 impl Hints {
-    /// From when on to look for what is due at a destination, and until when that is good.
+    /// Returns the time from which to look for due messages of a destination, and the time until which that holds.
     pub(super) fn due(&self, destination: &str) -> (At, At) {
         self.due.get(destination).map_or((At::Never, At::Never), |hint| hint.columns())
     }
 
-    /// The same for leases that ran out, and not before when to look for them.
+    /// Returns the same for leases that ran out, and the time before which not to look for them.
     pub(super) fn lapsed(&self) -> (At, At, At) {
         let (from, whole_at) = self.lapsed.map_or((At::Never, At::Never), Hint::columns);
         (from, whole_at, self.lapsed_next.map_or(At::Never, At::Instant))
     }
 
-    /// At these destinations, everything that was due at `now` was found.
+    /// Notes that everything that was due at these destinations at `now` was found.
     pub(super) fn found_all(&mut self, exhausted: &[String], now: Timestamp) {
         for destination in exhausted {
             match self.due.get_mut(destination) {

@@ -73,7 +73,7 @@ impl Notifier {
         self.waiting.notify_waiters();
     }
 
-    /// There may be something in a moment.
+    /// Says that there will be something to claim in a moment.
     pub(super) fn notify_soon(self: &Arc<Self>) {
         let notifier = Arc::clone(self);
         tokio::spawn(async move {
@@ -82,12 +82,12 @@ impl Notifier {
         });
     }
 
-    /// A claim begins, which sees everything there was word of.
+    /// Notes that a claim begins: it sees every message that was announced so far.
     pub(super) fn claiming(&self) {
         self.claimed.store(self.count.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
-    /// Returns when there was word since the last claim was begun.
+    /// Returns once a message was announced since the last claim began.
     pub(super) async fn wait_for_work(&self) {
         let mut waiting = std::pin::pin!(self.waiting.notified());
         waiting.as_mut().enable();
@@ -168,7 +168,7 @@ async fn keep_telling(to_tell: Arc<Notify>, shared: Weak<Shared>, name: String) 
 }
 
 fn untold(error: &str) {
-    tracing::debug!(error, "nobody is told of a message");
+    tracing::debug!(error, "other processes are not notified of a message");
 }
 
 fn channel(shared: &Shared) -> String {

@@ -15,7 +15,7 @@ pub(super) const DEAD: i16 = 3;
 /// A lease or a pause longer than this means for ever.
 const SPAN_MAX: Duration = Duration::from_hours(100 * 365 * 24);
 
-/// How a delivery ended, by its number in `deliveries`.
+/// Endings of deliveries, by their numbers in `deliveries`.
 pub(super) const ENDINGS: [PastEnding; 6] = [
     PastEnding::Delivered,
     PastEnding::Refused,

@@ -1,7 +1,7 @@
-//! Folding counts, letting go what was missed, and deleting what was delivered long ago.
+//! Periodic upkeep: folds counts, releases forgotten successors, and deletes messages that were delivered long ago.
 //!
-//! Each is a walk in small steps: where the last one stopped is remembered, so that what was deleted and
-//! cannot be cleared away yet is not walked over again and again.
+//! Each is a walk in small steps that remembers its position, so that rows which were deleted and are not vacuumed
+//! yet are passed once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,10 +33,10 @@ struct Deleted {
 
 const DOING: &str = "keeping the outbox in order";
 
-/// Looked at in one statement at most.
+/// Maximum number of rows that one statement looks at.
 const STEP: i64 = 1000;
 
-/// So many statements in one call.
+/// Maximum number of statements in one call.
 const STEPS_MAX: usize = 64;
 
 /// After this long, messages are looked at from the beginning: what waited then may have arrived since.

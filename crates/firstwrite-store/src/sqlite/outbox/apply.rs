@@ -1,4 +1,4 @@
-//! Taking moves: checks the guard of each, and writes.
+//! Applies moves: checks the guard of each, and writes.
 
 use firstwrite_core::outbox::{
     Becomes, ClaimStatus, HistoryRow, Kept, MessageNumber, MessageState, Move, MoveGuard,
@@ -8,7 +8,7 @@ use firstwrite_core::{Outcome, RecordId, State, StoreError, StoreErrorKind, Time
 use rusqlite::{OptionalExtension, params};
 
 use super::super::driver_error::Failure;
-use super::super::rows::{Standing, find};
+use super::super::rows::{StoredRecord, find};
 use super::super::session::Session;
 use super::claim::skip;
 use crate::encoding::encode_outcome;
@@ -150,7 +150,7 @@ impl Session {
             // The message is settled all the same: what it did is known, whatever its record says.
             Err(error) => return skip_record(id, error),
         };
-        let Standing { number, record } = standing;
+        let StoredRecord { number, record } = standing;
         match &record.state {
             State::Completed { outcome, .. } if outcome.is_interim => {}
             State::Completed { .. } | State::Reserved(_) | State::Uncertain { .. } => return Ok(()),

@@ -1,4 +1,4 @@
-//! Taking due messages under a lease: one range of an index for each destination.
+//! Claims due messages under a lease: one range of an index for each destination.
 
 use firstwrite_core::outbox::{
     ClaimRequest, Claimed, ClaimedMessage, Gate, MessageNumber, Receipt,
@@ -113,7 +113,7 @@ impl Session {
         parts(&MessageRow::new(row, (&self.connection, &self.dictionary)), receipt)
     }
 
-    /// That the message arrived, if that was written down.
+    /// Returns the receipt of a message, if it was written down.
     fn receipt(&self, number: MessageNumber) -> rusqlite::Result<Option<Receipt>> {
         let sql = "SELECT provider_id FROM firstwrite_deliveries
                    WHERE message = ?1 AND ending = 'delivered' ORDER BY fence LIMIT 1";

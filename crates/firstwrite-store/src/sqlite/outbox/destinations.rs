@@ -1,4 +1,4 @@
-//! Destinations: whether they are paused or left alone, and how they stand.
+//! Destinations: pauses, openings of their breakers, and counts.
 
 use firstwrite_core::outbox::{
     DestinationChange, DestinationView, Gate, OpeningChange, PauseChange,

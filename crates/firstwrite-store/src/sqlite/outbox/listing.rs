@@ -1,4 +1,4 @@
-//! Looking at messages: bounded scans, and everything about one.
+//! Reads messages: bounded scans, and everything about one message.
 
 use firstwrite_core::outbox::{Among, MessageNumber, MessageStory, Scan, ScanPage, Scanned};
 use firstwrite_core::{StoreError, Tenant};
