@@ -16,6 +16,7 @@ use super::pool::PooledConnection;
 use super::rows::{self, COMPLETED, RESERVED, record_columns};
 use crate::dispatcher::{self, Command as _, Reply};
 use crate::encoding::{as_i64, encode_fingerprint, encode_outcome, retention_numbers};
+use crate::pending::rows::Columns as _;
 
 /// One caller's write, with the channel for its result.
 pub(super) enum Command {
@@ -367,7 +368,7 @@ pub(super) fn record_in(answer: &Answer) -> Result<Option<Found>, StoreError> {
 
 /// Decodes the time in an answer that holds nothing else.
 pub(super) fn time_in(answer: &Answer) -> Result<Timestamp, StoreError> {
-    rows::instant(answer.row("the clock says nothing")?, 0)
+    answer.row("the clock says nothing")?.instant(0)
 }
 
 fn shortened(operation: &str) -> &str {

@@ -11,8 +11,8 @@ use super::driver_error::DriverError;
 use super::history_loss::{ASK_CLUSTER, cluster};
 use super::options::Address;
 use super::pipeline::{Answer, Pipeline, SendError};
-use super::rows;
 use crate::address::Host;
+use crate::pending::rows::Columns as _;
 use crate::tls::Tls;
 use crate::{Access, OpenError};
 
@@ -121,10 +121,10 @@ impl Server {
         let cluster = asking.add("SHOW GLOBAL VARIABLES LIKE 'wsrep\\_on'", &[]);
         let answers = asking.send(&mut conn, options.connect_for).await?;
         let about = answers[about].rows.first().ok_or_else(|| unclear("no version"))?;
-        let version = rows::text(about, 0)?;
+        let version = about.text(0)?;
         let kind = check_version(version)?;
-        let packet = usize::try_from(rows::integer(about, 1)?).unwrap_or(usize::MAX);
-        if self.access == Access::Write && rows::integer(about, 2)? != 0 {
+        let packet = usize::try_from(about.integer(1)?).unwrap_or(usize::MAX);
+        if self.access == Access::Write && about.integer(2)? != 0 {
             return Err(DriverError::NoConnection("the server is read-only".to_owned()));
         }
         let is_node = answers[cluster].rows.first().is_some_and(is_on);
@@ -223,7 +223,7 @@ fn check_version(version: &str) -> Result<Kind, DriverError> {
 }
 
 fn is_on(row: &Row) -> bool {
-    matches!(rows::text(row, 1), Ok("ON" | "1"))
+    matches!(row.text(1), Ok("ON" | "1"))
 }
 
 fn unclear(what: &str) -> DriverError {
@@ -269,7 +269,7 @@ async fn ask(conn: &mut Conn, limit: Duration) -> Result<Option<String>, DriverE
         &[],
     );
     let answers = pipeline.send(conn, limit).await?;
-    if answers[is_read_only].rows.first().map(|row| rows::text(row, 0)).transpose()? != Some("0") {
+    if answers[is_read_only].rows.first().map(|row| row.text(0)).transpose()? != Some("0") {
         return Ok(None);
     }
     if let Some(cluster) = cluster(&answers[clustered])? {
@@ -277,7 +277,7 @@ async fn ask(conn: &mut Conn, limit: Duration) -> Result<Option<String>, DriverE
     }
     let mut identity = String::new();
     for row in &answers[named].rows {
-        identity.push_str(rows::text(row, 1)?);
+        identity.push_str(row.text(1)?);
         identity.push(' ');
     }
     Ok(Some(identity))

@@ -9,9 +9,9 @@ use mysql_async::Row;
 use super::MysqlStore;
 use super::connect::rivals;
 use super::pipeline::{Answer, Pipeline, Value};
-use super::rows::{integer, owned_text, text};
 use crate::doctor::Finding;
 use crate::encoding::as_i64;
+use crate::pending::rows::Columns as _;
 
 const DOING: &str = "looking at the server";
 
@@ -43,7 +43,7 @@ pub async fn examine(
     let answers = store.pool().send(DOING, &pipeline).await?;
     let mut findings = Vec::new();
     if let Some(row) = answers[version].rows.first() {
-        let what = format!("{} ({})", text(row, 0)?, text(row, 1)?);
+        let what = format!("{} ({})", row.text(0)?, row.text(1)?);
         findings.push(
             Finding::note("server-version", what)
                 .means("what this report is about")
@@ -118,7 +118,7 @@ fn durability(settings: &Named) -> Vec<Finding> {
 }
 
 fn engine(row: &Row) -> Result<Finding, StoreError> {
-    let what = format!("{} is kept by {}", text(row, 0)?, text(row, 1)?);
+    let what = format!("{} is kept by {}", row.text(0)?, row.text(1)?);
     Ok(Finding::unsafe_("engine", what)
         .means("nothing in it is undone, and nothing in it survives a crash for certain")
         .next("ALTER TABLE … ENGINE = InnoDB, after a backup"))
@@ -201,7 +201,7 @@ fn number(counters: &Named, name: &str) -> i64 {
 
 /// A row in the table of locks is only ever seen by its own transaction, unless a handler committed it.
 fn left_locks(answer: &Answer) -> Result<Option<Finding>, StoreError> {
-    let count = answer.rows.first().map_or(Ok(0), |row| integer(row, 0))?;
+    let count = answer.rows.first().map_or(Ok(0), |row| row.integer(0))?;
     if count == 0 {
         return Ok(None);
     }
@@ -246,7 +246,7 @@ async fn old_transactions(
     };
     let mut findings = Vec::new();
     for row in &answers[0].rows {
-        let (thread, age) = (integer(row, 0)?, integer(row, 1)?);
+        let (thread, age) = (row.integer(0)?, row.integer(1)?);
         let what = format!("connection {thread} has a transaction open for {age} s");
         findings.push(
             Finding::warning("old-transaction", what)
@@ -258,7 +258,7 @@ async fn old_transactions(
 }
 
 fn named(answer: &Answer) -> Result<Named, StoreError> {
-    answer.rows.iter().map(|row| Ok((owned_text(row, 0)?, owned_text(row, 1)?))).collect()
+    answer.rows.iter().map(|row| Ok((row.owned_text(0)?, row.owned_text(1)?))).collect()
 }
 
 fn value<'a>(named: &'a Named, name: &str) -> &'a str {

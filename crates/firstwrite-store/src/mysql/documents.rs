@@ -12,8 +12,8 @@ use super::batch::time_in;
 use super::driver_error::corrupt;
 use super::pipeline::{NOW, Pipeline, SendError, Value};
 use super::pool::{PooledConnection, take};
-use super::rows::{bytes, instant_or_null, integer};
 use crate::encoding::as_i64;
+use crate::pending::rows::Columns as _;
 
 const READING: &str = "reading documents";
 const WRITING: &str = "writing documents";
@@ -32,7 +32,7 @@ async fn put_once(
     session.send(&ending).await?;
     let numbers = answers.chunks(2).map(|answers| match answers {
         [written, number] if written.affected > 0 => {
-            Ok(Some(integer(number.row("a document has no number")?, 0)?))
+            Ok(Some(number.row("a document has no number")?.integer(0)?))
         }
         _ => Ok(None),
     });
@@ -80,13 +80,13 @@ fn select(pipeline: &mut Pipeline, kind: &str) -> usize {
 }
 
 fn document(row: &Row) -> Result<Document, StoreError> {
-    let name = bytes(row, 0)?.try_into().map(DocumentName);
+    let name = row.bytes(0)?.try_into().map(DocumentName);
     Ok(Document {
         name: name.map_err(|_length| corrupt("a document's name has 32 bytes"))?,
-        edition: Edition { number: integer(row, 1)?, version: integer(row, 2)? },
+        edition: Edition { number: row.integer(1)?, version: row.integer(2)? },
         content: DocumentContent {
-            bytes: bytes(row, 3)?.to_vec(),
-            expires_at: instant_or_null(row, 4)?,
+            bytes: row.bytes(3)?.to_vec(),
+            expires_at: row.instant_or_null(4)?,
         },
     })
 }

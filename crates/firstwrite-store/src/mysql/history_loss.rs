@@ -25,10 +25,11 @@ use mysql_async::Row;
 use super::connect::{Connection, Server};
 use super::driver_error::{DriverError, unavailable};
 use super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
-use super::rows::{self, instant, integer, owned_text};
+use super::rows::is_null;
 use super::{Inner, MysqlStore};
 use crate::encoding::as_i64;
 use crate::history_loss::{ClearedLoss, HistoryClearance, HistoryLoss, mark_messages};
+use crate::pending::rows::Columns as _;
 
 /// Counts that the server acknowledged to this store.
 #[derive(Debug)]
@@ -153,10 +154,10 @@ pub(super) async fn verify(
     let counted = slot.count(&mut pipeline);
     pipeline.commit();
     let answers = connection.send(&pipeline).await?;
-    let now = instant(answers[counted].row("a count is not there")?, 0)?;
+    let now = answers[counted].row("a count is not there")?.instant(0)?;
     let mut found = BTreeMap::new();
     for row in &answers[counts].rows {
-        found.insert(integer(row, 0)?, read_count(row, 1, 2)?);
+        found.insert(row.integer(0)?, read_count(row, 1, 2)?);
     }
     if let Some(known_at) = lost(&known, &found, now) {
         tracing::error!(
@@ -202,14 +203,14 @@ pub(super) fn ask_for_old(pipeline: &mut Pipeline) -> usize {
 /// Adds the statement that deletes the counts of the writers in `old`.
 pub(super) fn forget(pipeline: &mut Pipeline, old: &Answer) -> Result<(), StoreError> {
     for row in &old.rows {
-        let writer = Value::Int(integer(row, 0)?);
+        let writer = Value::Int(row.integer(0)?);
         pipeline.add("DELETE FROM firstwrite_history WHERE writer = ?", &[writer]);
     }
     Ok(())
 }
 
 fn read_count(row: &Row, commits: usize, at: usize) -> Result<Count, StoreError> {
-    Ok(Count { commits: integer(row, commits)?, at: instant(row, at)? })
+    Ok(Count { commits: row.integer(commits)?, at: row.instant(at)? })
 }
 
 /// Fails if history is missing: one more than the largest number there is.
@@ -228,7 +229,7 @@ pub(super) fn refuse(doing: &'static str) -> StoreError {
 
 /// Returns true if the answer to [`STANDS`] reports an open loss.
 pub(super) fn stands(answer: &Answer) -> Result<bool, StoreError> {
-    Ok(integer(answer.row("a question is not answered")?, 0)? != 0)
+    Ok(answer.row("a question is not answered")?.integer(0)? != 0)
 }
 
 impl Inner {
@@ -271,7 +272,7 @@ pub(super) const ASK_CLUSTER: &str = "SHOW GLOBAL STATUS LIKE 'wsrep\\_cluster\\
 
 /// The cluster in an answer to [`ASK_CLUSTER`]: its nodes all have what one acknowledged.
 pub(super) fn cluster(answer: &Answer) -> Result<Option<String>, StoreError> {
-    let cluster = answer.rows.first().map(|row| owned_text(row, 1)).transpose()?;
+    let cluster = answer.rows.first().map(|row| row.owned_text(1)).transpose()?;
     // A server that could be a node and is none says nothing, or zeros.
     let cluster = cluster.filter(|name| name.contains(|c| !matches!(c, '0' | '-')));
     Ok(cluster.map(|name| format!("cluster {name}")))
@@ -282,7 +283,7 @@ fn epoch(who: &Answer, clustered: &Answer) -> Result<String, StoreError> {
     if let Some(cluster) = cluster(clustered)? {
         return Ok(cluster);
     }
-    Ok(format!("server {}", integer(who.row("a server does not say which it is")?, 0)?))
+    Ok(format!("server {}", who.row("a server does not say which it is")?.integer(0)?))
 }
 
 /// Updates the mark to the server that is written to now.
@@ -293,7 +294,7 @@ async fn compare_marks(server: &Server, connection: &mut Connection) -> Result<(
     let marked = asking.add("SELECT epoch FROM firstwrite_mark", &[]);
     let answers = connection.send(&asking).await?;
     let epoch = epoch(&answers[who], &answers[cluster])?;
-    let marked = answers[marked].rows.first().map(|row| owned_text(row, 0)).transpose()?;
+    let marked = answers[marked].rows.first().map(|row| row.owned_text(0)).transpose()?;
     if marked.as_deref() == Some(&*epoch) {
         return Ok(());
     }
@@ -378,13 +379,13 @@ impl MysqlStore {
 }
 
 fn read(row: &Row) -> Result<HistoryLoss, StoreError> {
-    let cleared = if rows::is_null(row, 2) {
+    let cleared = if is_null(row, 2) {
         None
     } else {
-        let at = instant(row, 2)?;
-        Some(ClearedLoss { at, by: owned_text(row, 3)?, reason: owned_text(row, 4)? })
+        let at = row.instant(2)?;
+        Some(ClearedLoss { at, by: row.owned_text(3)?, reason: row.owned_text(4)? })
     };
-    Ok(HistoryLoss { noticed_at: instant(row, 0)?, detail: owned_text(row, 1)?, cleared })
+    Ok(HistoryLoss { noticed_at: row.instant(0)?, detail: row.owned_text(1)?, cleared })
 }
 
 #[cfg(test)]

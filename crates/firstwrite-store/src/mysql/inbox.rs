@@ -5,8 +5,8 @@ use mysql_async::Conn;
 
 use super::MysqlStore;
 use super::pipeline::{NOW, Pipeline, Value};
-use super::rows::instant;
 use crate::inbox::{CONSUMING, Consumed, Inbox};
+use crate::pending::rows::Columns as _;
 
 impl MysqlStore {
     /// Notes in `tx` that a message is consumed. `tx` is a connection of the driver in which the consumer's
@@ -40,6 +40,6 @@ impl MysqlStore {
             return Ok(Consumed::First);
         }
         let row = answers[looked].row("a consumed message is not there")?;
-        Ok(Consumed::Again { at: instant(row, 0)? })
+        Ok(Consumed::Again { at: row.instant(0)? })
     }
 }

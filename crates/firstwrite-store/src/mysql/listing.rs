@@ -9,9 +9,10 @@ use firstwrite_core::{
 use super::Inner;
 use super::batch::{record_in, time_in};
 use super::pipeline::{Answer, NOW, Pipeline, Value};
-use super::rows::{self, RESERVED, integer_or_null, record_columns};
+use super::rows::{self, RESERVED, record_columns};
 use super::swap::number_of;
 use crate::encoding::as_i64;
+use crate::pending::rows::Columns as _;
 use crate::pending::rows::audited;
 
 /// Maximum number of ids that one page examines. A page that finds few among many ends early and says where
@@ -93,7 +94,7 @@ impl Inner {
         let records =
             answers[place].rows.iter().map(rows::record).collect::<Result<Vec<_>, _>>()?;
         let looked_at_end = match end.map(|end| answers[end].rows.as_slice()) {
-            Some([last, _behind]) => Some(rows::id(last, 0)?),
+            Some([last, _behind]) => Some(last.record(0)?),
             Some(_) | None => None,
         };
         let page = Page::of(records, limit, looked_at_end, time_in(&answers[time])?);
@@ -115,10 +116,10 @@ impl Inner {
         let answers = self.pool.send("counting records", &pipeline).await?;
         let mut sums = UsageSums::default();
         for row in &answers[place].rows {
-            let id = rows::id(row, 0)?;
-            let bytes = integer_or_null(row, 2)?.unwrap_or_default();
+            let id = row.record(0)?;
+            let bytes = row.integer_or_null(2)?.unwrap_or_default();
             let bytes = u64::try_from(bytes).unwrap_or_default();
-            match rows::tenant(row, 1) {
+            match row.tenant(1) {
                 Ok(tenant) => sums.count(id, tenant, Usage::one(bytes)),
                 Err(_damaged) => sums.pass(id),
             }

@@ -9,8 +9,9 @@ use super::Inner;
 use super::history_loss;
 use super::pipeline::{NOW, Pipeline, SendError, Value};
 use super::pool::{PooledConnection, take};
-use super::rows::{COMPLETED, bytes, integer};
+use super::rows::COMPLETED;
 use crate::encoding::as_i64;
+use crate::pending::rows::Columns as _;
 
 /// Position at which the next step begins.
 #[derive(Debug, Default)]
@@ -64,7 +65,7 @@ async fn step(
         if due.len() == limit {
             break;
         }
-        let (due_at, id, is_kept) = (integer(row, 0)?, bytes(row, 1)?, integer(row, 2)? != 0);
+        let (due_at, id, is_kept) = (row.integer(0)?, row.bytes(1)?, row.integer(2)? != 0);
         next = Some(ReapCursor { due_at, id: id.to_vec() });
         if !is_kept {
             due.push(id);

@@ -11,7 +11,7 @@ use super::connect::{Connection, Server};
 use super::driver_error::{DriverError, code};
 use super::options::{Address, MysqlOptions};
 use super::pipeline::{Pipeline, SendError};
-use super::rows::integer;
+use crate::pending::rows::Columns as _;
 use crate::{Access, Migrated, OpenError};
 
 /// Version of the schema that this build reads and writes. A migration appends to [`STEPS`]; released steps
@@ -109,7 +109,7 @@ pub(super) async fn version(connection: &mut Connection) -> Result<Option<i64>, 
     pipeline.add("SELECT COALESCE(MAX(version), 0) FROM firstwrite_migrations", &[]);
     match connection.send(&pipeline).await {
         Ok(answers) => match answers[0].rows.first() {
-            Some(row) => Ok(Some(integer(row, 0)?)),
+            Some(row) => Ok(Some(row.integer(0)?)),
             None => Ok(None),
         },
         Err(error) if error.cause.code() == Some(code::NO_SUCH_TABLE) => Ok(None),

@@ -1,4 +1,4 @@
-//! Rows of messages, which SQLite and MySQL keep in the same columns.
+//! Rows, read the same way from each SQL store, and those of messages, which have the same columns in each.
 
 use firstwrite_core::outbox::{
     Among, DestinationView, MessageContent, MessageNumber, MessageState, MessageView, PastDelivery,
@@ -97,16 +97,28 @@ pub(crate) trait Columns {
         self.integer_or_null(index)?.ok_or_else(|| corrupt("a number is missing"))
     }
 
-    fn instant(&self, index: usize) -> Result<Option<Timestamp>, StoreError> {
-        Ok(self.integer_or_null(index)?.map(Timestamp::from_millis))
+    fn bytes(&self, index: usize) -> Result<&[u8], StoreError> {
+        self.bytes_or_null(index)?.ok_or_else(|| corrupt("bytes are missing"))
     }
 
-    fn words(&self, index: usize) -> Result<String, StoreError> {
-        self.words_or_null(index)?.ok_or_else(|| corrupt("a text is missing"))
+    fn text(&self, index: usize) -> Result<&str, StoreError> {
+        self.text_or_null(index)?.ok_or_else(|| corrupt("text is missing"))
     }
 
-    fn words_or_null(&self, index: usize) -> Result<Option<String>, StoreError> {
+    fn owned_text(&self, index: usize) -> Result<String, StoreError> {
+        self.text(index).map(str::to_owned)
+    }
+
+    fn owned_text_or_null(&self, index: usize) -> Result<Option<String>, StoreError> {
         Ok(self.text_or_null(index)?.map(str::to_owned))
+    }
+
+    fn instant(&self, index: usize) -> Result<Timestamp, StoreError> {
+        self.instant_or_null(index)?.ok_or_else(|| corrupt("a time is missing"))
+    }
+
+    fn instant_or_null(&self, index: usize) -> Result<Option<Timestamp>, StoreError> {
+        Ok(self.integer_or_null(index)?.map(Timestamp::from_millis))
     }
 
     fn fence(&self, index: usize) -> Result<Fence, StoreError> {
@@ -129,7 +141,7 @@ pub(crate) trait Columns {
 }
 
 fn corrupt(what: &'static str) -> StoreError {
-    StoreError::definite(StoreErrorKind::Corrupt, "reading a message").caused_by(what)
+    StoreError::definite(StoreErrorKind::Corrupt, "reading a row").caused_by(what)
 }
 
 /// Reads the row of a message that is not settled, from column `first` on.
@@ -137,38 +149,38 @@ pub(crate) fn pending(row: &impl Columns, first: usize) -> Result<Pending, Store
     Ok(Pending {
         number: MessageNumber(row.integer(first)?),
         id: row.record(first + 1)?,
-        destination: row.words(first + 2)?,
-        ordering_key: row.words_or_null(first + 3)?,
+        destination: row.owned_text(first + 2)?,
+        ordering_key: row.owned_text_or_null(first + 3)?,
         state: pending_state(row.integer(first + 4)?)
             .ok_or_else(|| corrupt("an unknown state of a message"))?,
-        due_at: row.instant(first + 5)?,
+        due_at: row.instant_or_null(first + 5)?,
         fence: row.fence(first + 6)?,
-        claimed_at: row.instant(first + 7)?,
+        claimed_at: row.instant_or_null(first + 7)?,
         delivery_count: row.count(first + 8)?,
         lapse_count: row.count(first + 9)?,
-        maybe_sent_at: row.instant(first + 10)?,
+        maybe_sent_at: row.instant_or_null(first + 10)?,
         status: row.status(first + 11)?,
-        problem: row.words_or_null(first + 12)?,
+        problem: row.owned_text_or_null(first + 12)?,
     })
 }
 
 /// Reads a message, and its content if there is one in the row.
 pub(crate) fn scanned(row: &impl Columns) -> Result<Scanned, StoreError> {
-    let provider_id = row.words_or_null(9)?;
+    let provider_id = row.owned_text_or_null(9)?;
     let view = MessageView {
         number: MessageNumber(row.integer(0)?),
         record: row.record(1)?,
         tenant: row.tenant(2)?,
-        derived_key: row.words(3)?,
-        destination: row.words(4)?,
-        ordering_key: row.words_or_null(5)?,
-        created_at: row.instant(6)?.ok_or_else(|| corrupt("a time is missing"))?,
+        derived_key: row.owned_text(3)?,
+        destination: row.owned_text(4)?,
+        ordering_key: row.owned_text_or_null(5)?,
+        created_at: row.instant(6)?,
         state: settled_state(row.text_or_null(11)?),
         fence: row.fence(10)?,
         due_at: None,
         delivery_count: row.count(13)?,
         maybe_sent_at: None,
-        handled_at: row.instant(12)?,
+        handled_at: row.instant_or_null(12)?,
         status: None,
         problem: None,
         receipt: row.integer_or_null(8)?.map(|_fence| Receipt { provider_id }),
@@ -186,15 +198,15 @@ fn content(row: &impl Columns, first: usize) -> Result<Option<MessageContent>, S
     let answers = row.bytes_or_null(first + 2)?.map(decode_answers).transpose();
     let answers = answers.map_err(|Unreadable(what)| corrupt(what))?.map(Box::new);
     let payload = payload.to_vec().into();
-    Ok(Some(MessageContent { content_type: row.words(first)?, payload, answers }))
+    Ok(Some(MessageContent { content_type: row.owned_text(first)?, payload, answers }))
 }
 
 /// Reads what a claim needs beyond the pending row.
 pub(crate) fn parts(row: &impl Columns, receipt: Option<Receipt>) -> Result<Parts, StoreError> {
     Ok(Parts {
         tenant: row.tenant(0)?,
-        derived_key: row.words(1)?,
-        created_at: row.instant(2)?.ok_or_else(|| corrupt("a time is missing"))?,
+        derived_key: row.owned_text(1)?,
+        created_at: row.instant(2)?,
         content: content(row, 3)?.ok_or_else(|| corrupt("a payload is missing"))?,
         receipt,
     })
@@ -203,36 +215,36 @@ pub(crate) fn parts(row: &impl Columns, receipt: Option<Receipt>) -> Result<Part
 /// Reads a row of a history.
 pub(crate) fn past(row: &impl Columns) -> Result<PastDelivery, StoreError> {
     Ok(PastDelivery {
-        at: row.instant(0)?.ok_or_else(|| corrupt("a time is missing"))?,
+        at: row.instant(0)?,
         fence: row.fence(1)?,
-        ending: row.words(2)?,
+        ending: row.owned_text(2)?,
         status: row.status(3)?,
-        detail: row.words(4)?,
-        provider_id: row.words_or_null(5)?,
+        detail: row.owned_text(4)?,
+        provider_id: row.owned_text_or_null(5)?,
     })
 }
 
 /// Reads an audit entry, from column `first` on: its time, actor, action and reason.
 pub(crate) fn audited(row: &impl Columns, first: usize) -> Result<Audited, StoreError> {
-    let at = row.instant(first)?.ok_or_else(|| corrupt("a time is missing"))?;
-    let (actor, action) = (row.words(first + 1)?, row.words(first + 2)?);
-    Ok(Audited { at, entry: AuditEntry { actor, action, reason: row.words(first + 3)? } })
+    let at = row.instant(first)?;
+    let (actor, action) = (row.owned_text(first + 1)?, row.owned_text(first + 2)?);
+    Ok(Audited { at, entry: AuditEntry { actor, action, reason: row.owned_text(first + 3)? } })
 }
 
 /// Reads a destination: its name, pause, opening, counts, and the time since when a message is due.
 pub(crate) fn destination(row: &impl Columns) -> Result<DestinationView, StoreError> {
     let paused = row.integer_or_null(1)?.map(|_at| audited(row, 1)).transpose()?;
     Ok(DestinationView {
-        name: row.words(0)?,
+        name: row.owned_text(0)?,
         paused,
-        open_until: row.instant(5)?,
-        open_cause: row.words_or_null(6)?,
+        open_until: row.instant_or_null(5)?,
+        open_cause: row.owned_text_or_null(6)?,
         opening_count: row.count(7)?,
         open_count: row.integer(8)?,
         unknown_count: row.integer(9)?,
         dead_count: row.integer(10)?,
         delivered_count: row.integer(11)?,
-        oldest_due_at: row.instant(12)?,
+        oldest_due_at: row.instant_or_null(12)?,
     })
 }
 

@@ -1,17 +1,17 @@
 //! Reads many records: pages for operators, usage sums, audit entries, and the clock.
 
 use firstwrite_core::{
-    AuditEntry, Audited, Page, Query, RecordId, StateFilter, StoreError, Tenant, Timestamp, Usage,
-    UsagePage, UsageSums,
+    Audited, Page, Query, RecordId, StateFilter, StoreError, Tenant, Timestamp, Usage, UsagePage,
+    UsageSums,
 };
-use tokio_postgres::Row;
 
 use super::Inner;
 use super::columns::{Id, Values};
 use super::driver_error::DriverError;
 use super::link::Link;
-use super::rows::{clock_in, column, instant};
+use super::rows::{clock_in, column};
 use crate::encoding::as_i64;
+use crate::pending::rows::audited;
 
 /// Maximum number of records that one page examines. A page that finds few among many ends early and says
 /// where the next one starts, so that no listing holds a snapshot, and with it dead rows, for long.
@@ -57,7 +57,7 @@ impl Inner {
     pub(super) async fn audits(&self, id: RecordId) -> Result<Vec<Audited>, StoreError> {
         let audits = &self.shared.sql.audits;
         let rows = self.shared.read_alone("reading audit entries", audits, &[&Id(id)]).await?;
-        rows.iter().map(audited).collect()
+        rows.iter().map(|row| audited(row, 0)).collect()
     }
 
     /// See [`firstwrite_core::Store::now`].
@@ -104,17 +104,6 @@ fn behind(after: Option<RecordId>) -> Option<Id> {
         None => 0,
     };
     Some(Id(RecordId::from_bytes(first.to_be_bytes())))
-}
-
-pub(super) fn audited(row: &Row) -> Result<Audited, StoreError> {
-    Ok(Audited {
-        at: instant(row, 0)?,
-        entry: AuditEntry {
-            actor: column(row, 1)?,
-            action: column(row, 2)?,
-            reason: column(row, 3)?,
-        },
-    })
 }
 
 #[cfg(test)]

@@ -231,7 +231,7 @@ impl Columns for Row {
             .map_err(|_not_a_tenant| corrupt("a name that cannot be a tenant's"))
     }
 
-    fn instant(&self, index: usize) -> Result<Option<Timestamp>, StoreError> {
+    fn instant_or_null(&self, index: usize) -> Result<Option<Timestamp>, StoreError> {
         instant_or_null(self, index)
     }
 

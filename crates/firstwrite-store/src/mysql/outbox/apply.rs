@@ -11,13 +11,14 @@ use firstwrite_core::{Outcome, RecordId, StoreError, Timestamp};
 
 use super::super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::super::pool::{Pool, PooledConnection, take};
-use super::super::rows::{COMPLETED, integer, is_null, owned_text};
+use super::super::rows::{COMPLETED, is_null};
 use super::super::swap::put_audit;
 use super::claim::skip;
 use super::{destinations, pending};
 use crate::encoding::encode_outcome;
 use crate::pending::Pending;
 use crate::pending::rows;
+use crate::pending::rows::Columns as _;
 
 pub(super) const DOING: &str = "moving messages";
 
@@ -81,7 +82,7 @@ async fn lock(
     let mut ordered = BTreeMap::new();
     for (number, answer) in numbers.iter().zip(&answers) {
         if let Some(row) = answer.rows.first() {
-            ordered.insert(*number, owned_text(row, 0)?);
+            ordered.insert(*number, row.owned_text(0)?);
         }
     }
     let mut pipeline = Pipeline::new();
@@ -113,7 +114,7 @@ async fn lock(
                 None
             }
         };
-        let last = answers[place + 1].rows.first().map(|row| owned_text(row, 0)).transpose()?;
+        let last = answers[place + 1].rows.first().map(|row| row.owned_text(0)).transpose()?;
         let is_oldest = oldest.map_or(Ok(true), |place| is_oldest(&answers[place], number))?;
         standing.insert(number, LockedMessage { pending, last, is_oldest });
     }
@@ -236,7 +237,7 @@ fn ask_oldest(pipeline: &mut Pipeline, number: i64) -> usize {
 /// Reads the answer to [`ask_oldest`].
 fn is_oldest(answer: &Answer, number: i64) -> Result<bool, StoreError> {
     match answer.rows.first() {
-        Some(row) if !is_null(row, 0) => Ok(integer(row, 0)? == number),
+        Some(row) if !is_null(row, 0) => Ok(row.integer(0)? == number),
         _ => Ok(true),
     }
 }

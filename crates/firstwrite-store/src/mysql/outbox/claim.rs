@@ -15,9 +15,9 @@ use super::super::driver_error::corrupt;
 use super::super::history_loss;
 use super::super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::super::pool::{Pool, PooledConnection, take};
-use super::super::rows::{integer, owned_text_or_null};
 use super::{destinations, pending};
 use crate::encoding::as_i64;
+use crate::pending::rows::Columns as _;
 use crate::pending::rows::{self, parts, parts_columns, pending_columns};
 use crate::pending::{NEVER_CLAIMED, Pending};
 
@@ -170,7 +170,7 @@ fn due(answer: &Answer) -> Result<Vec<Pending>, SendError> {
     for row in &answer.rows {
         match rows::pending(row, 0) {
             Ok(pending) => due.push(pending),
-            Err(error) => skip(integer(row, 0).unwrap_or_default(), error)?,
+            Err(error) => skip(row.integer(0).unwrap_or_default(), error)?,
         }
     }
     Ok(due)
@@ -230,11 +230,11 @@ async fn look_inside(
     for (number, message, receipt, order) in asked {
         let Some(row) = answers[message].rows.pop() else { continue };
         let receipt = match receipt.and_then(|place| answers[place].rows.first()) {
-            Some(row) => Some(Receipt { provider_id: owned_text_or_null(row, 0)? }),
+            Some(row) => Some(Receipt { provider_id: row.owned_text_or_null(0)? }),
             None => None,
         };
         let is_blocked = match order.and_then(|place| answers[place].rows.first()) {
-            Some(row) => integer(row, 0)? != 0,
+            Some(row) => row.integer(0)? != 0,
             None => false,
         };
         contents.insert(number, Content { row, receipt, is_blocked });

@@ -10,8 +10,8 @@ use mysql_async::Row;
 
 use super::super::pipeline::{NOW, Pipeline, Value};
 use super::super::pool::Pool;
-use super::super::rows::{instant_or_null, integer};
 use super::super::swap::put_audit;
+use crate::pending::rows::Columns as _;
 use crate::pending::rows::destination;
 
 pub(super) const DOING: &str = "changing a destination";
@@ -44,8 +44,8 @@ pub(super) fn lock(pipeline: &mut Pipeline, destination: &str) {
 
 /// Reads whether it is paused, and until when it is left alone.
 pub(super) fn gate(row: &Row, now: Timestamp) -> Result<Gate, StoreError> {
-    let is_paused = integer(row, 0)? != 0;
-    let open_until = instant_or_null(row, 1)?;
+    let is_paused = row.integer(0)? != 0;
+    let open_until = row.instant_or_null(1)?;
     Ok(if is_paused { Gate::Closed } else { Gate::of(open_until, now) })
 }
 

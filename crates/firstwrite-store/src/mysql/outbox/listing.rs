@@ -2,38 +2,16 @@
 
 use std::sync::Arc;
 
+use firstwrite_core::StoreError;
 use firstwrite_core::outbox::{Among, MessageNumber, MessageStory, Scan, ScanPage, Scanned};
-use firstwrite_core::{StoreError, Tenant};
-use mysql_async::Row;
 
 use super::super::batch::time_in;
 use super::super::driver_error::corrupt;
 use super::super::listing::{ask_audits, audits_in};
 use super::super::pipeline::{Pipeline, Value};
 use super::super::pool::Pool;
-use super::super::rows::{self, bytes_or_null, integer_or_null, text_or_null};
 use crate::encoding::as_i64;
-use crate::pending::rows::{
-    Columns, past, past_columns, scanned, source, view_columns, view_joins,
-};
-
-impl Columns for Row {
-    fn integer_or_null(&self, index: usize) -> Result<Option<i64>, StoreError> {
-        integer_or_null(self, index)
-    }
-
-    fn bytes_or_null(&self, index: usize) -> Result<Option<&[u8]>, StoreError> {
-        bytes_or_null(self, index)
-    }
-
-    fn text_or_null(&self, index: usize) -> Result<Option<&str>, StoreError> {
-        text_or_null(self, index)
-    }
-
-    fn tenant(&self, index: usize) -> Result<Tenant, StoreError> {
-        rows::tenant(self, index)
-    }
-}
+use crate::pending::rows::{past, past_columns, scanned, source, view_columns, view_joins};
 
 /// Goes on with the numbers of the messages to look at.
 fn ask_source(pipeline: &mut Pipeline, scan: &Scan) {

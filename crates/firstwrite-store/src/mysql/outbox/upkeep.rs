@@ -10,7 +10,6 @@ use tokio::sync::Mutex;
 
 use super::super::pipeline::{NOW, Pipeline, SendError, Value};
 use super::super::pool::{Pool, PooledConnection, take};
-use super::super::rows::{integer, owned_text};
 use super::destinations;
 use super::pending::{put_tally, release};
 use crate::encoding::as_i64;
@@ -61,8 +60,8 @@ async fn fold(session: &mut PooledConnection) -> Result<(), SendError> {
     let mut sums: BTreeMap<(String, String), i64> = BTreeMap::new();
     let mut entries = Vec::with_capacity(rows.len());
     for row in rows {
-        entries.push(integer(row, 0)?);
-        *sums.entry((owned_text(row, 1)?, owned_text(row, 2)?)).or_default() += integer(row, 3)?;
+        entries.push(row.integer(0)?);
+        *sums.entry((row.owned_text(1)?, row.owned_text(2)?)).or_default() += row.integer(3)?;
     }
     let mut writing = Pipeline::new();
     if sums.len() < entries.len() {
@@ -96,7 +95,7 @@ async fn release_forgotten(session: &mut PooledConnection) -> Result<(), SendErr
         .await?;
     let mut forgotten = Vec::new();
     for row in &answers[0].rows {
-        forgotten.extend(row.words_or_null(1)?.map(|key| (owned_text(row, 0), key)));
+        forgotten.extend(row.owned_text_or_null(1)?.map(|key| (row.owned_text(0), key)));
     }
     let mut writing = Pipeline::new();
     for (destination, key) in forgotten {
@@ -150,13 +149,13 @@ async fn delete_ended(
             is_at_end = false;
             break;
         }
-        let (number, created_at) = (integer(row, 0)?, integer(row, 1)?);
+        let (number, created_at) = (row.integer(0)?, row.integer(1)?);
         if !is_over(created_at) {
             is_at_end = true;
             break;
         }
         next = number;
-        if integer(row, 2)? == 0 && is_over(integer(row, 3)?) {
+        if row.integer(2)? == 0 && is_over(row.integer(3)?) {
             due.push(number);
         }
     }

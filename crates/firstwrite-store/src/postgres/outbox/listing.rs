@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
+use firstwrite_core::StoreError;
 use firstwrite_core::outbox::{Among, MessageNumber, MessageStory, Scan, ScanPage, Scanned};
-use firstwrite_core::{Audited, StoreError};
 use tokio_postgres::types::ToSql;
 
 use super::parts::{DEAD, UNKNOWN};
 use crate::encoding::as_i64;
-use crate::pending::rows::{past, scanned};
+use crate::pending::rows::{audited, past, scanned};
 use crate::postgres::Shared;
 use crate::postgres::columns::Id;
 use crate::postgres::driver_error::corrupt;
 use crate::postgres::link::Link;
-use crate::postgres::listing::audited;
 
 /// See [`firstwrite_core::outbox::Outbox::scan`].
 pub(super) async fn scan(shared: &Arc<Shared>, scan: &Scan) -> Result<ScanPage, StoreError> {
@@ -58,7 +57,7 @@ pub(super) async fn message(
         let deliveries = link.query(&sql.deliveries, &[&number.0]).await?;
         let audits = link.query(&link.sql().audits, &[&Id(message.record)]).await?;
         let deliveries = deliveries.iter().map(past).collect::<Result<_, _>>()?;
-        let audits = audits.iter().map(audited).collect::<Result<Vec<Audited>, StoreError>>()?;
+        let audits = audits.iter().map(|row| audited(row, 0)).collect::<Result<_, StoreError>>()?;
         Ok(Some(MessageStory { message, content, deliveries, audits, now }))
     };
     shared.snapshot("reading a message", story).await
