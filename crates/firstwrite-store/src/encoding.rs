@@ -16,14 +16,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use firstwrite_core::outbox::Answers;
 use firstwrite_core::{
-    Body, BodyForm, Fingerprint, KeptHeaders, Outcome, PartDigests, Retention, SecretId,
+    Body, BodyForm, Fingerprint, KeptHeaders, OnLostAnswer, Outcome, PartDigests, Retention,
+    SecretId, StoreError, Tenant,
 };
 use http::header::{HeaderName, HeaderValue};
 use http::{StatusCode, header};
 
+use crate::step_error::corrupt;
+
 /// Bytes that are not in the format of this build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable(pub(crate) &'static str);
+
+impl From<Unreadable> for StoreError {
+    fn from(Unreadable(what): Unreadable) -> Self {
+        corrupt(what)
+    }
+}
 
 /// The upper half of an outcome's first byte.
 const VERSION: u8 = 0x10;
@@ -106,6 +115,26 @@ pub(crate) fn decode_fingerprint(
     let parts =
         PartDigests::from_bytes(parts).ok_or(Unreadable("part digests of an impossible length"))?;
     Ok(Fingerprint::from_stored(version, form, *digest, parts).keyed_by(secret))
+}
+
+/// Reads a fingerprint whose version and form have columns of their own.
+pub(crate) fn fingerprint_of(
+    version: impl TryInto<u8>,
+    form: impl TryInto<u8>,
+    bytes: &[u8],
+) -> Result<Fingerprint, Unreadable> {
+    let version = version.try_into();
+    let version = version.map_err(|_range| Unreadable("a fingerprint's version is one byte"))?;
+    let form = form.try_into().ok().and_then(BodyForm::from_byte);
+    decode_fingerprint(version, form.ok_or(Unreadable("an unknown form of fingerprint"))?, bytes)
+}
+
+pub(crate) fn lost_answer_of(number: i64) -> Result<OnLostAnswer, Unreadable> {
+    OnLostAnswer::from_number(number).ok_or(Unreadable("an unknown choice for lost answers"))
+}
+
+pub(crate) fn tenant_of(name: &str) -> Result<Tenant, Unreadable> {
+    Tenant::new(name).map_err(|_not_a_tenant| Unreadable("a name that cannot be a tenant's"))
 }
 
 /// Returns `count` as a column holds it; the largest integer if it does not fit.

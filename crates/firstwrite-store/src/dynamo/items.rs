@@ -7,13 +7,13 @@ use std::time::Duration;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use firstwrite_core::{
-    BodyForm, Draft, DraftState, Fence, Key, Lease, OnLostAnswer, Record, RecordId, Retention,
-    State, StateKind, StoreError, Tenant, Timestamp,
+    Draft, DraftState, Fence, Key, Lease, Record, RecordId, Retention, State, StateKind,
+    StoreError, Tenant, Timestamp,
 };
 
 use super::driver_error::corrupt;
 use crate::encoding::{
-    Unreadable, decode_fingerprint, decode_outcome, encode_fingerprint, retention_numbers,
+    self, decode_outcome, encode_fingerprint, fingerprint_of, lost_answer_of, retention_numbers,
     retention_of,
 };
 
@@ -170,21 +170,16 @@ pub(super) fn retention(item: &Item) -> Result<Retention, StoreError> {
 
 /// The record in an item. `outcome` is the encoded outcome, where it was in parts.
 pub(super) fn record(item: &Item, outcome: Option<&[u8]>) -> Result<Record, StoreError> {
-    let version = u8::try_from(integer(item, PRINT_VERSION)?)
-        .map_err(|_range| corrupt("a fingerprint's version is one byte"))?;
-    let form = u8::try_from(integer(item, PRINT_FORM)?).ok().and_then(BodyForm::from_byte);
-    let form = form.ok_or_else(|| corrupt("an unknown form of fingerprint"))?;
-    let fingerprint = decode_fingerprint(version, form, blob(item, PRINT)?)
-        .map_err(|Unreadable(what)| corrupt(what))?;
+    let (version, form) = (integer(item, PRINT_VERSION)?, integer(item, PRINT_FORM)?);
     Ok(Record {
         id: id_of(item)?,
         tenant: tenant_of(item)?,
         key: Key::new(string(item, KEY)?)
             .map_err(|_not_a_key| corrupt("text that cannot be a key"))?,
         operation: string(item, OPERATION)?.into(),
-        fingerprint,
+        fingerprint: fingerprint_of(version, form, blob(item, PRINT)?)?,
         fence: fence_of(item)?,
-        on_lost_answer: lost_answer(integer(item, LOST_ANSWER)?)?,
+        on_lost_answer: lost_answer_of(integer(item, LOST_ANSWER)?)?,
         retention: retention(item)?,
         created_at: instant(item, CREATED_AT)?,
         state: state_of(item, outcome)?,
@@ -201,7 +196,7 @@ fn state_of(item: &Item, outcome: Option<&[u8]>) -> Result<State, StoreError> {
                 None => blob(item, OUTCOME)?,
             };
             Ok(State::Completed {
-                outcome: decode_outcome(encoded).map_err(|Unreadable(what)| corrupt(what))?,
+                outcome: decode_outcome(encoded)?,
                 retained_until: instant(item, RETAINED_UNTIL)?,
                 kept_until: instant(item, DUE_AT)?,
             })
@@ -227,8 +222,7 @@ pub(super) fn record_id(bytes: &[u8]) -> Result<RecordId, StoreError> {
 }
 
 pub(super) fn tenant_of(item: &Item) -> Result<Tenant, StoreError> {
-    Tenant::new(string(item, TENANT)?)
-        .map_err(|_not_a_tenant| corrupt("text that cannot be a tenant's"))
+    Ok(encoding::tenant_of(string(item, TENANT)?)?)
 }
 
 pub(super) fn fence_of(item: &Item) -> Result<Fence, StoreError> {
@@ -266,10 +260,6 @@ pub(super) fn string<'a>(item: &'a Item, name: &str) -> Result<&'a str, StoreErr
 pub(super) fn blob<'a>(item: &'a Item, name: &str) -> Result<&'a [u8], StoreError> {
     let value = item.get(name).and_then(|value| value.as_b().ok());
     value.map(AsRef::as_ref).ok_or_else(|| corrupt("bytes are missing"))
-}
-
-fn lost_answer(number: i64) -> Result<OnLostAnswer, StoreError> {
-    OnLostAnswer::from_number(number).ok_or_else(|| corrupt("an unknown choice for lost answers"))
 }
 
 fn shortened(operation: &str) -> &str {

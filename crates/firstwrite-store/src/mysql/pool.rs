@@ -65,7 +65,7 @@ macro_rules! take {
             match $step.await {
                 Ok(done) => {
                     $session.settle();
-                    break Ok(done);
+                    break Ok::<_, firstwrite_core::StoreError>(done);
                 }
                 Err(error) => $session = $session.again(error, $doing, &mut tried).await?,
             }

@@ -1,12 +1,10 @@
 //! Encodes and decodes records as rows.
 
-use firstwrite_core::{
-    BodyForm, Found, Key, Lease, OnLostAnswer, Record, State, StoreError, Tenant,
-};
+use firstwrite_core::{Found, Key, Lease, Record, State, StoreError, Tenant};
 use mysql_async::{Row, Value};
 
 use super::driver_error::corrupt;
-use crate::encoding::{Unreadable, decode_fingerprint, decode_outcome, retention_of};
+use crate::encoding::{decode_outcome, fingerprint_of, lost_answer_of, retention_of, tenant_of};
 use crate::pending::rows::Columns;
 
 /// Columns from which a record is read, and the time of reading. `r` is the table.
@@ -30,20 +28,14 @@ pub(super) fn found(row: &Row) -> Result<Found, StoreError> {
 }
 
 pub(super) fn record(row: &Row) -> Result<Record, StoreError> {
-    let version = u8::try_from(row.integer(5)?)
-        .map_err(|_range| corrupt("a fingerprint's version is one byte"))?;
-    let form = u8::try_from(row.integer(6)?).ok().and_then(BodyForm::from_byte);
-    let form = form.ok_or_else(|| corrupt("an unknown form of fingerprint"))?;
-    let fingerprint = decode_fingerprint(version, form, row.bytes(7)?)
-        .map_err(|Unreadable(what)| corrupt(what))?;
     Ok(Record {
         id: row.record(0)?,
         tenant: row.tenant(1)?,
         key: Key::new(row.text(2)?).map_err(|_not_a_key| corrupt("text that cannot be a key"))?,
         operation: row.text(3)?.into(),
-        fingerprint,
+        fingerprint: fingerprint_of(row.integer(5)?, row.integer(6)?, row.bytes(7)?)?,
         fence: row.fence(8)?,
-        on_lost_answer: lost_answer(row.integer(4)?)?,
+        on_lost_answer: lost_answer_of(row.integer(4)?)?,
         retention: retention_of([row.integer(15)?, row.integer(16)?, row.integer(17)?]),
         created_at: row.instant(9)?,
         state: state(row)?,
@@ -55,16 +47,12 @@ fn state(row: &Row) -> Result<State, StoreError> {
         RESERVED => Ok(State::Reserved(Lease { until: row.instant(11)? })),
         UNCERTAIN => Ok(State::Uncertain { since: row.instant(11)? }),
         COMPLETED => Ok(State::Completed {
-            outcome: decode_outcome(row.bytes(13)?).map_err(|Unreadable(what)| corrupt(what))?,
+            outcome: decode_outcome(row.bytes(13)?)?,
             retained_until: row.instant(12)?,
             kept_until: row.instant(11)?,
         }),
         _ => Err(corrupt("an unknown state")),
     }
-}
-
-fn lost_answer(number: i64) -> Result<OnLostAnswer, StoreError> {
-    OnLostAnswer::from_number(number).ok_or_else(|| corrupt("an unknown choice for lost answers"))
 }
 
 impl Columns for Row {
@@ -95,8 +83,7 @@ impl Columns for Row {
     }
 
     fn tenant(&self, index: usize) -> Result<Tenant, StoreError> {
-        let tenant = Tenant::new(self.text(index)?);
-        tenant.map_err(|_not_a_tenant| corrupt("text that cannot be a tenant's"))
+        Ok(tenant_of(self.text(index)?)?)
     }
 }
 

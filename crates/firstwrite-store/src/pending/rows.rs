@@ -9,7 +9,7 @@ use firstwrite_core::{
 };
 
 use super::{Parts, Pending};
-use crate::encoding::{Unreadable, decode_answers};
+use crate::encoding::decode_answers;
 
 /// The columns that [`pending`] reads, of the table by the name `p`.
 macro_rules! pending_columns {
@@ -195,8 +195,7 @@ pub(crate) fn scanned(row: &impl Columns) -> Result<Scanned, StoreError> {
 
 fn content(row: &impl Columns, first: usize) -> Result<Option<MessageContent>, StoreError> {
     let Some(payload) = row.bytes_or_null(first + 1)? else { return Ok(None) };
-    let answers = row.bytes_or_null(first + 2)?.map(decode_answers).transpose();
-    let answers = answers.map_err(|Unreadable(what)| corrupt(what))?.map(Box::new);
+    let answers = row.bytes_or_null(first + 2)?.map(decode_answers).transpose()?.map(Box::new);
     let payload = payload.to_vec().into();
     Ok(Some(MessageContent { content_type: row.owned_text(first)?, payload, answers }))
 }

@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use firstwrite_core::{BodyForm, Draft, OnLostAnswer, StoreError, lock};
+use firstwrite_core::{Draft, StoreError, lock};
 use tokio_postgres::Row;
 
 use super::Shared;
 use super::columns::Values;
 use super::connect::Role;
-use super::driver_error::{DriverError, corrupt, definite, unsupported};
+use super::driver_error::{DriverError, definite, unsupported};
 use super::link::{Link, OwnClient};
 use super::rows::{column, only};
 use super::sql::statements;
@@ -179,21 +179,6 @@ impl Profile {
             fingerprint_form: draft.fingerprint.form().as_byte().into(),
             retention: retention_numbers(draft.retention),
         }
-    }
-
-    pub(super) fn on_lost_answer(&self) -> Result<OnLostAnswer, StoreError> {
-        OnLostAnswer::from_number(self.on_lost_answer.into())
-            .ok_or_else(|| corrupt("an unknown choice for lost answers"))
-    }
-
-    pub(super) fn form(&self) -> Result<BodyForm, StoreError> {
-        let form = u8::try_from(self.fingerprint_form).ok().and_then(BodyForm::from_byte);
-        form.ok_or_else(|| corrupt("an unknown form of fingerprint"))
-    }
-
-    pub(super) fn version(&self) -> Result<u8, StoreError> {
-        u8::try_from(self.fingerprint_version)
-            .map_err(|_range| corrupt("a fingerprint's version is one byte"))
     }
 }
 

@@ -11,8 +11,8 @@ use super::columns::{At, Id};
 use super::driver_error::corrupt;
 use super::profiles::{Profile, Profiles, whole_millis};
 use crate::encoding::{
-    Unreadable, decode_fingerprint, decode_outcome, encode_fingerprint, encode_outcome, pack_uuid,
-    retention_of, unpack_uuid,
+    Unreadable, decode_outcome, encode_fingerprint, encode_outcome, fingerprint_of, lost_answer_of,
+    pack_uuid, retention_of, tenant_of, unpack_uuid,
 };
 use crate::pending::rows::Columns;
 
@@ -95,21 +95,21 @@ fn record(row: &Row, id: RecordId, profiles: &Profiles) -> Result<Record, StoreE
         .get(column(row, 4)?)
         .ok_or_else(|| corrupt("a profile's number stands for nothing"))?;
     let tenant = row.tenant(5)?;
-    let key = decode_key(column(row, 6)?).map_err(unreadable)?;
+    let key = decode_key(column(row, 6)?)?;
     // A row under the wrong id would replay one caller's answer to another.
     if RecordId::of(&tenant, &key) != id {
         return Err(corrupt("a record stands under another key's id"));
     }
-    let fingerprint = decode_fingerprint(profile.version()?, profile.form()?, column(row, 7)?);
+    let (version, form) = (profile.fingerprint_version, profile.fingerprint_form);
     let created_at = instant(row, 2)?;
     Ok(Record {
         id,
         tenant,
         key,
         operation: profile.operation.clone(),
-        fingerprint: fingerprint.map_err(unreadable)?,
+        fingerprint: fingerprint_of(version, form, column(row, 7)?)?,
         fence: row.fence(1)?,
-        on_lost_answer: profile.on_lost_answer()?,
+        on_lost_answer: lost_answer_of(profile.on_lost_answer.into())?,
         retention: retention_of(profile.retention),
         created_at,
         state: state(row, &profile, created_at)?,
@@ -146,7 +146,7 @@ fn completed(
     retained_until: Timestamp,
     kept_until: Timestamp,
 ) -> Result<State, StoreError> {
-    let outcome = decode_outcome(outcome).map_err(unreadable)?;
+    let outcome = decode_outcome(outcome)?;
     let [retained_until, kept_until] =
         if outcome.is_interim { [Timestamp::NEVER; 2] } else { [retained_until, kept_until] };
     Ok(State::Completed { outcome, retained_until, kept_until })
@@ -227,8 +227,7 @@ impl Columns for Row {
     }
 
     fn tenant(&self, index: usize) -> Result<Tenant, StoreError> {
-        Tenant::new(column(self, index)?)
-            .map_err(|_not_a_tenant| corrupt("a name that cannot be a tenant's"))
+        Ok(tenant_of(column(self, index)?)?)
     }
 
     fn instant_or_null(&self, index: usize) -> Result<Option<Timestamp>, StoreError> {
@@ -248,10 +247,6 @@ pub(super) fn only<'r>(rows: &'r [Row], what: &'static str) -> Result<&'r Row, S
 /// Reads the time in an answer that says nothing else.
 pub(super) fn clock_in(rows: &[Row]) -> Result<Timestamp, StoreError> {
     instant(only(rows, CLOCK_STOPPED)?, 0)
-}
-
-fn unreadable(Unreadable(what): Unreadable) -> StoreError {
-    corrupt(what)
 }
 
 #[cfg(test)]

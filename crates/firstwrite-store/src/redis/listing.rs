@@ -191,7 +191,8 @@ async fn due(router: &Router, limit: usize, state: u8) -> Result<Vec<RecordId>, 
         async move {
             let answer = router.run(shard, |_link| call.clone()).await;
             let [now, ids, journal] = parts(answer.map_err(|error| error.read_error(LISTING))?)?;
-            Ok(Journal::read(&journal)?.due(read_ids(&ids)?, state, instant_of(&now)?))
+            let journal = Journal::read(&journal)?;
+            Ok::<_, StoreError>(journal.due(read_ids(&ids)?, state, instant_of(&now)?))
         }
     })
     .await?;

@@ -17,14 +17,14 @@
 use std::time::Duration;
 
 use firstwrite_core::{
-    AuditEntry, Audited, BodyForm, Draft, DraftState, Fence, Key, Lease, OnLostAnswer, Outcome,
-    Record, RecordId, Retention, State, StateKind, StoreError, Tenant, Timestamp, Usage,
+    AuditEntry, Audited, BodyForm, Draft, DraftState, Fence, Key, Lease, Outcome, Record, RecordId,
+    Retention, State, StateKind, StoreError, Tenant, Timestamp, Usage,
 };
 
 use super::driver_error::corrupt;
 use crate::encoding::{
-    Reader, Unreadable, decode_fingerprint, decode_outcome, encode_fingerprint, encode_outcome,
-    put_bytes, retention_numbers, retention_of,
+    Reader, decode_fingerprint, decode_outcome, encode_fingerprint, encode_outcome, lost_answer_of,
+    put_bytes, retention_numbers, retention_of, tenant_of,
 };
 
 const VERSION: u8 = b'1';
@@ -134,29 +134,26 @@ pub(super) fn decode(id: RecordId, value: &[u8]) -> Result<Record, StoreError> {
         .ok_or_else(|| corrupt("a record ends too early"))?;
     let mut rest = Reader(request);
     let (tenant, key, operation) = (text(&mut rest)?, text(&mut rest)?, text(&mut rest)?);
-    let tenant =
-        Tenant::new(tenant).map_err(|_not_one| corrupt("a record's tenant cannot be one"))?;
+    let tenant = tenant_of(tenant)?;
     let key = Key::new(key).map_err(|_not_one| corrupt("a record's key cannot be one"))?;
     // Even with other faults, a caller must not get another's answer.
     if RecordId::of(&tenant, &key) != id {
         return Err(corrupt("a record stands under another's id"));
     }
-    let number = u32::from_be_bytes(rest.array().map_err(unreadable)?);
-    let on_lost_answer = OnLostAnswer::from_number(number.into())
-        .ok_or_else(|| corrupt("what a lost answer means is not said"))?;
+    let number = u32::from_be_bytes(rest.array()?);
+    let on_lost_answer = lost_answer_of(number.into())?;
     let version = byte(&mut rest)?;
     let form = match byte(&mut rest)? {
         0 => BodyForm::Canonical,
         1 => BodyForm::Raw,
         _ => return Err(corrupt("a fingerprint has an unknown form")),
     };
-    let fingerprint = rest.bytes().and_then(|bytes| decode_fingerprint(version, form, bytes));
-    let fingerprint = fingerprint.map_err(unreadable)?;
+    let fingerprint = decode_fingerprint(version, form, rest.bytes()?)?;
     let retention = retention_of([decimal(&mut rest)?, decimal(&mut rest)?, decimal(&mut rest)?]);
     let state = match head.state {
         b'r' => State::Reserved(Lease { until: head.due }),
         b'c' => State::Completed {
-            outcome: decode_outcome(outcome).map_err(unreadable)?,
+            outcome: decode_outcome(outcome)?,
             retained_until: head.retained_until,
             kept_until: head.due,
         },
@@ -182,9 +179,7 @@ pub(super) fn decode(id: RecordId, value: &[u8]) -> Result<Record, StoreError> {
 /// Whose record it is and how much its outcome counts, from its first bytes and its length.
 pub(super) fn count(start: &[u8], value_bytes: u64) -> Result<(Tenant, Usage), StoreError> {
     let head = head(start)?;
-    let tenant = text(&mut Reader(head.rest))?;
-    let tenant =
-        Tenant::new(tenant).map_err(|_not_one| corrupt("a record's tenant cannot be one"))?;
+    let tenant = tenant_of(text(&mut Reader(head.rest))?)?;
     let framed = u64::try_from(HEAD_BYTES + head.request_bytes).unwrap_or(u64::MAX);
     Ok((tenant, Usage::one(value_bytes.saturating_sub(framed))))
 }
@@ -244,7 +239,7 @@ fn hexadecimal(digits: &[u8]) -> Result<u64, StoreError> {
 }
 
 fn text<'a>(rest: &mut Reader<'a>) -> Result<&'a str, StoreError> {
-    let bytes = rest.bytes().map_err(unreadable)?;
+    let bytes = rest.bytes()?;
     str::from_utf8(bytes).map_err(|_not_text| corrupt("a text is not UTF-8"))
 }
 
@@ -253,11 +248,7 @@ fn decimal(rest: &mut Reader<'_>) -> Result<i64, StoreError> {
 }
 
 fn byte(rest: &mut Reader<'_>) -> Result<u8, StoreError> {
-    rest.byte().map_err(unreadable)
-}
-
-fn unreadable(Unreadable(what): Unreadable) -> StoreError {
-    corrupt(what)
+    Ok(rest.byte()?)
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use firstwrite_core::{BodyForm, OnLostAnswer, Retention, StoreError, Tenant};
+use firstwrite_core::{BodyForm, Retention, StoreError, Tenant};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::driver_error::{corrupt, definite};
-use crate::encoding::retention_of;
+use crate::encoding::{retention_of, tenant_of};
 
 /// Values that a completed record shares with the others of its operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -326,10 +326,6 @@ impl Profile {
     }
 }
 
-pub(super) fn lost_answer_of(number: i64) -> Result<OnLostAnswer, StoreError> {
-    OnLostAnswer::from_number(number).ok_or_else(|| corrupt("an unknown choice for lost answers"))
-}
-
 pub(super) fn number_of_form(form: BodyForm) -> i64 {
     match form {
         BodyForm::Canonical => 0,
@@ -346,8 +342,8 @@ pub(super) fn form_of(number: i64) -> Result<BodyForm, StoreError> {
 }
 
 fn tenant_named(name: &[u8]) -> Result<Tenant, StoreError> {
-    let name = std::str::from_utf8(name).ok().and_then(|name| Tenant::new(name).ok());
-    name.ok_or_else(|| corrupt("a name that cannot be a tenant's"))
+    let name = std::str::from_utf8(name).map_err(|_encoding| corrupt("text is not UTF-8"))?;
+    Ok(tenant_of(name)?)
 }
 
 #[cfg(test)]

@@ -1,17 +1,17 @@
 //! Decodes rows into records. Nothing in a row is trusted: a value that cannot be understood is reported as
 //! corrupt, never a panic or a guess.
 
-use firstwrite_core::{
-    Fence, Fingerprint, Key, Lease, Record, RecordId, State, StoreError, Tenant, Timestamp,
-};
+use firstwrite_core::{Fence, Key, Lease, Record, RecordId, State, StoreError, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
-use super::dictionary::{Dictionary, form_of, lost_answer_of};
+use super::dictionary::{Dictionary, form_of};
 use super::driver_error::{corrupt, definite};
 use super::keys::decode_key;
 use super::store_clock::StoreClock;
-use crate::encoding::{Unreadable, decode_fingerprint, decode_outcome, retention_of};
+use crate::encoding::{
+    decode_fingerprint, decode_outcome, lost_answer_of, retention_of, tenant_of,
+};
 
 /// A record and its place.
 pub(super) struct StoredRecord {
@@ -94,7 +94,7 @@ fn completed(
 ) -> Result<Record, StoreError> {
     let profile = dictionary.profile(connection, column(row, 5)?)?;
     let created_at = integer(row, 8)?;
-    let outcome = decode_outcome(blob(row, 10)?).map_err(|Unreadable(what)| corrupt(what))?;
+    let outcome = decode_outcome(blob(row, 10)?)?;
     let completed_at = Timestamp::from_millis(created_at.saturating_add(integer(row, 9)?));
     let form = form_of(profile.fingerprint_form)?;
     Ok(Record {
@@ -102,7 +102,7 @@ fn completed(
         tenant: dictionary.tenant(connection, column(row, 3)?)?,
         key: key(row, 4)?,
         operation: profile.operation.clone(),
-        fingerprint: fingerprint(profile.fingerprint_version, form, blob(row, 6)?)?,
+        fingerprint: decode_fingerprint(profile.fingerprint_version, form, blob(row, 6)?)?,
         fence: fence(row, 7)?,
         on_lost_answer: lost_answer_of(profile.on_lost_answer)?,
         retention: profile.retention(),
@@ -126,11 +126,10 @@ fn reservation(clock: &StoreClock, id: RecordId, row: &Row<'_>) -> Result<Record
     };
     Ok(Record {
         id,
-        tenant: Tenant::new(text(row, 12)?)
-            .map_err(|_not_a_tenant| corrupt("a name that cannot be a tenant's"))?,
+        tenant: tenant_of(text(row, 12)?)?,
         key: key(row, 13)?,
         operation: text(row, 14)?.into(),
-        fingerprint: fingerprint(version, form_of(integer(row, 17)?)?, blob(row, 18)?)?,
+        fingerprint: decode_fingerprint(version, form_of(integer(row, 17)?)?, blob(row, 18)?)?,
         fence: fence(row, 19)?,
         on_lost_answer: lost_answer_of(integer(row, 15)?)?,
         retention: retention_of([integer(row, 23)?, integer(row, 24)?, integer(row, 25)?]),
@@ -140,19 +139,11 @@ fn reservation(clock: &StoreClock, id: RecordId, row: &Row<'_>) -> Result<Record
 }
 
 pub(super) fn key(row: &Row<'_>, index: usize) -> Result<Key, StoreError> {
-    decode_key(column(row, index)?).map_err(|Unreadable(what)| corrupt(what))
+    Ok(decode_key(column(row, index)?)?)
 }
 
 fn fence(row: &Row<'_>, index: usize) -> Result<Fence, StoreError> {
     integer(row, index).map(|number| Fence::from_u64(number.cast_unsigned()))
-}
-
-fn fingerprint(
-    version: u8,
-    form: firstwrite_core::BodyForm,
-    bytes: &[u8],
-) -> Result<Fingerprint, StoreError> {
-    decode_fingerprint(version, form, bytes).map_err(|Unreadable(what)| corrupt(what))
 }
 
 pub(super) fn column<'r>(row: &'r Row<'_>, index: usize) -> Result<ValueRef<'r>, StoreError> {

@@ -12,7 +12,7 @@ use super::super::driver_error::corrupt;
 use super::super::items::{Item, blob, bytes, integer, key, number, optional, string};
 use super::super::link::Link;
 use super::message::{CONTENT_TYPE, PAYLOAD_BYTES, number_of};
-use crate::encoding::{Unreadable, as_i64, decode_answers, encode_answers};
+use crate::encoding::{as_i64, decode_answers, encode_answers};
 
 const BODY: &str = "body";
 const BODY_PARTS: &str = "body_parts";
@@ -86,6 +86,6 @@ pub(super) async fn load(
     let answers = payload.split_off(payload_bytes);
     let answers = Some(answers).filter(|answers| !answers.is_empty());
     let answers = answers.map(|answers| decode_answers(&answers)).transpose();
-    let answers = answers.map_err(|Unreadable(what)| corrupt(what))?.map(Box::new);
+    let answers = answers?.map(Box::new);
     Ok(MessageContent { content_type: string(item, CONTENT_TYPE)?.to_owned(), payload, answers })
 }
