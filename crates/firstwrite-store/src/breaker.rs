@@ -81,7 +81,7 @@ impl BreakerStore {
         self.circuit.watch()
     }
 
-    /// Tries the store whenever the breaker is open and it is time to, until it is dropped.
+    /// Probes the store whenever the breaker is open and a probe is due, until the future is dropped.
     pub async fn keep_trying(&self) {
         let mut seen = self.watch();
         while seen.wait_for(|is_open| *is_open).await.is_ok() {
@@ -96,7 +96,7 @@ impl BreakerStore {
         }
     }
 
-    /// Asks the store for its time if the breaker is open and it is time to. Whether it is still open.
+    /// Asks the store for its time if the breaker is open and a probe is due. Returns true if it is still open.
     pub async fn try_once(&self) -> bool {
         if self.is_open()
             && let Err(error) = self.now().await

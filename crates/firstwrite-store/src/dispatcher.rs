@@ -75,7 +75,7 @@ const BATCH_BYTES_MAX: usize = 1024 * 1024;
 struct Writer<B: Batches> {
     server: B,
     waiting: Queue<B::Command>,
-    /// For a record that the last batch held already, or too much for it.
+    /// Commands for a record that the last batch already wrote, or beyond its limit.
     carried: Vec<B::Command>,
     /// Commands that wait alone for another application's transaction, and how many for each record.
     alone: JoinSet<RecordId>,

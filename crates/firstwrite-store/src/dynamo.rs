@@ -99,7 +99,7 @@ impl DynamoStore {
 
 impl Store for DynamoStore {
     store_methods!(self;
-        // The time is every host's own, within a second or so.
+        // Each host has its own time, within a second or so.
         capabilities() => Capabilities {
             transactions: true,
             outbox: true,

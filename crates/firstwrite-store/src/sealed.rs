@@ -65,7 +65,7 @@ impl SealedStore {
         Arc::clone(&self.ring.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The draft as the store gets it; an error for a tenant for whom nothing may be written.
+    /// Returns the draft as the store gets it; an error for a tenant for whom nothing may be written.
     fn sealed_draft(&self, draft: &Draft) -> Result<Draft, StoreError> {
         let ring = self.ring();
         let state = match &draft.state {
@@ -153,7 +153,7 @@ impl SealedStore {
         }
     }
 
-    /// Whose record it is, if there is one. An id never belongs to another tenant.
+    /// Returns the tenant of a record, if there is one. An id never belongs to another tenant.
     async fn tenant_of(&self, id: RecordId) -> Result<Option<Tenant>, StoreError> {
         if let Some(tenant) = self.tenants.get(&id) {
             return Ok(Some(tenant));

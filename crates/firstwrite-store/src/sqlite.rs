@@ -226,7 +226,7 @@ impl SqliteStore {
         drop(closed.await);
     }
 
-    /// Has the writer do `work` and waits for the commit that holds it.
+    /// Runs `work` on the writer and waits for the commit that holds it.
     async fn command<T: Send + 'static>(
         &self,
         doing: &'static str,

@@ -21,7 +21,7 @@ use crate::OpenError;
 #[cfg(feature = "_sql")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tls {
-    /// Not at all.
+    /// Never encrypts.
     Off,
     /// Encrypts if the server offers it; verifies nothing.
     Prefer,

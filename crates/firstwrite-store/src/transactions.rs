@@ -87,8 +87,11 @@ impl Outgoing {
 /// process waits for them, and does not meet the lock of an attempt that is over.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Releases {
-    under_way: Arc<Mutex<HashMap<RecordId, watch::Receiver<()>>>>,
+    under_way: Arc<Mutex<RollBacks>>,
 }
+
+/// By record; closed when the roll-back has ended.
+type RollBacks = HashMap<RecordId, watch::Receiver<()>>;
 
 impl Releases {
     /// Runs `undo` in a task of its own. Without a runtime it is dropped, which closes the connection.

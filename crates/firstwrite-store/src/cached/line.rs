@@ -46,7 +46,7 @@ enum Meanwhile {
 enum DriverError {
     /// Another caller is connecting.
     Connecting,
-    /// Redis, or the way there.
+    /// Redis or the connection to it failed.
     Failed(String),
 }
 
@@ -82,7 +82,7 @@ impl Line {
         self.ask(&setting(key, bytes, kept_for), Meanwhile::Wait).await.is_some()
     }
 
-    /// Unless something is there already.
+    /// Sets an entry unless there is one already.
     pub(super) async fn set_new(&self, key: &str, bytes: &[u8], kept_for: Duration) {
         self.ask(setting(key, bytes, kept_for).arg("NX"), Meanwhile::GiveUp).await;
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-/// Whose records are cached: a database, and the line of history it is on.
+/// Identity of the database whose records are cached, and of its line of history.
 #[derive(Clone)]
 pub struct CacheScope {
     identity: String,

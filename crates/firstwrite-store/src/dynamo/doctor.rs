@@ -14,7 +14,7 @@ use crate::doctor::Finding;
 
 const DOING: &str = "looking at the table";
 
-/// Beyond this the host's clock is worth repairing, though it is corrected.
+/// Error of the host's clock from which it is reported, though it is corrected.
 const OFFSET_MAX: i64 = 1000;
 
 /// Examines the table behind `store`.

@@ -48,7 +48,7 @@ pub(super) const PARTS: &str = "outcome_parts";
 /// Time for which the outcome is replayed and further time for which the record stays, in milliseconds, and
 /// 1 if the key is refused during the latter.
 pub(super) const RETENTION: &str = "retention";
-/// On a completed record whose answer a message will replace.
+/// Attribute of a completed record whose answer a message will replace.
 pub(super) const INTERIM: &str = "interim";
 /// Time since which a record is uncertain.
 pub(super) const UNCERTAIN_SINCE: &str = "uncertain_since";

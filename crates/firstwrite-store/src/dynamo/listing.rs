@@ -229,7 +229,7 @@ pub(super) struct Reaping {
 /// Maximum number of records reaped in one call.
 const REAPED_MAX: usize = 500;
 
-/// Answers read in one call of reaping, each of up to a megabyte, beyond one for each shard.
+/// Maximum number of answers read in one call of reaping, each of up to a megabyte, beyond one for each shard.
 const REAP_ANSWERS_MAX: usize = 8;
 
 /// Maximum number of records examined for one answer.

@@ -24,7 +24,7 @@ pub(super) struct Address {
     pub(super) table: String,
     pub(super) region: Option<String>,
     pub(super) endpoint: Option<String>,
-    /// Over how many partition keys a table that is made from here spreads its records.
+    /// Number of partition keys over which a table that is made from here spreads its records.
     pub(super) shards: u16,
 }
 

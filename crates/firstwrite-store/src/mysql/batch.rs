@@ -162,7 +162,7 @@ impl NewRow {
     }
 }
 
-/// Now, or so much earlier if it is a copy of an older one.
+/// Returns the time of a new record: now, or earlier by the age of the record that it copies.
 fn created(state: &DraftState) -> Value<'static> {
     match state.asked_ago() {
         Duration::ZERO => Value::Sql(NOW),
@@ -221,7 +221,7 @@ fn spell(pipeline: &mut Pipeline, batch: &[Command], spelling: Spelling) -> Vec<
     statements
 }
 
-/// Has the server stop unless the last statement, if several share it, has written all of its rows.
+/// Makes the server stop unless the last statement, if several share it, has written all of its rows.
 fn stop_unless_all(pipeline: &mut Pipeline, count: usize) {
     if count > 1 {
         let count = as_i64(count);

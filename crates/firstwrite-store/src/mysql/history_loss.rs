@@ -35,7 +35,7 @@ use crate::pending::rows::Columns as _;
 #[derive(Debug)]
 pub(super) struct History {
     writer: i64,
-    /// By slot.
+    /// Counts by slot.
     known: Mutex<BTreeMap<i64, Count>>,
     /// Slots that are not in use.
     free: Mutex<VecDeque<i64>>,

@@ -22,7 +22,7 @@ use super::history_loss::{self, History, Slot};
 use super::pipeline::{Answer, Pipeline, SendError};
 use crate::Access;
 
-/// Connections that wait to be used, and how many there may be.
+/// Idle connections, and the number of connections that may be open.
 pub(super) struct Pool {
     pub(super) server: Server,
     pub(super) history: Arc<History>,

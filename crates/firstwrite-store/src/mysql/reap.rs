@@ -20,7 +20,7 @@ pub(super) struct ReapCursor {
     id: Vec<u8>,
 }
 
-/// Deleted in one step.
+/// Maximum number of records deleted in one step.
 const REAPED_MAX: usize = 500;
 
 /// Maximum number of records examined in one step.

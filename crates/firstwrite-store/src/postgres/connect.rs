@@ -40,7 +40,7 @@ pub(super) enum Role {
     Writer,
     /// The one that looks up ids.
     Reader,
-    /// Those that claim and settle messages.
+    /// One of the two that claim and settle messages.
     Outbox,
 }
 
@@ -59,9 +59,9 @@ pub(super) struct Begins {
     pub(super) rare: String,
     /// Reads on a pooled connection, where each statement sees everything committed before it.
     pub(super) read: String,
-    /// Reading on a pooled connection, all statements seeing the same.
+    /// Reads on a pooled connection, where all statements see the same snapshot.
     pub(super) snapshot: String,
-    /// Walking the tables to reap. No caller relies on a deletion, so the commit does not wait for the
+    /// Walks through the tables that reap. No caller relies on a deletion, so the commit does not wait for the
     /// disk: a record that comes back after a crash is past its time and is deleted again.
     pub(super) walk: String,
 }

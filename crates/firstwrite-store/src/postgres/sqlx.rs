@@ -293,7 +293,7 @@ impl AsyncTransactionalStore for SqlxPostgresStore {
 }
 
 impl SqlxTx {
-    /// Has a message written with the outcome, to be delivered if and only if the transaction commits.
+    /// Enqueues a message: it is written with the outcome, and delivered if and only if the transaction commits.
     ///
     /// A step is enqueued at most once in a transaction: the destination tells messages apart by their
     /// derived keys.

@@ -24,7 +24,7 @@ pub(super) struct Conduct {
     pub(super) appendfsync: Option<String>,
 }
 
-/// Holds true if acknowledged writes survive the end of the server.
+/// True if acknowledged writes survive the end of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Durable(pub(super) bool);
 

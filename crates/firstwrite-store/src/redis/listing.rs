@@ -23,7 +23,7 @@ pub(super) const REAPING: &str = "reaping records";
 /// Maximum number of records that one page examines; a page that finds too few says where the next one
 /// starts.
 const LOOKED_AT_MAX: usize = 20_000;
-/// Ids that are fetched at a time.
+/// Number of ids fetched at a time.
 const IDS_MAX: usize = 500;
 
 /// A walk over all ids in their order.
@@ -142,7 +142,7 @@ pub(super) async fn now(router: &Router) -> Result<Timestamp, StoreError> {
 
 type RecordUsage = Result<(firstwrite_core::Tenant, firstwrite_core::Usage), StoreError>;
 
-/// Whose a record is and how much it counts, without reading its body.
+/// Reads the tenant and the counted size of a record, without its body.
 async fn count(
     router: &Router,
     id: RecordId,
@@ -319,7 +319,7 @@ impl Journal {
         all.extend(ids);
         all.sort_unstable();
         all.dedup();
-        // Beyond as many as the index gave there may be others of its.
+        // The index may have more ids beyond those that it returned.
         all.truncate(limit);
         all
     }

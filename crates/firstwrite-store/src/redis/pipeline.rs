@@ -112,7 +112,7 @@ impl Pipeline {
         Self { router: Arc::clone(router), memory: Arc::clone(memory), queues }
     }
 
-    /// Has a move done.
+    /// Queues a move and waits for its result.
     pub(super) async fn send(&self, moved: Move) -> Result<Answer, DriverError> {
         let own = 1 + Shard::of(moved.id).place();
         let place = if self.router.has_one_server() { SHARED } else { own };

@@ -30,7 +30,7 @@ use crate::encoding::{
 const VERSION: u8 = b'1';
 const HEAD_BYTES: usize = 74;
 const NEVER: &str = "9999999999999999";
-/// No instant with more digits than there is room for.
+/// Exclusive upper bound of instants in milliseconds: those beyond have more digits than there is room for.
 const MILLIS_MAX: u128 = 1_000_000_000_000_000;
 
 /// The head, and a tenant of the greatest length: all that counting needs.
@@ -176,7 +176,7 @@ pub(super) fn decode(id: RecordId, value: &[u8]) -> Result<Record, StoreError> {
     })
 }
 
-/// Whose record it is and how much its outcome counts, from its first bytes and its length.
+/// Reads the tenant and the counted size of a record from its first bytes and its length.
 pub(super) fn count(start: &[u8], value_bytes: u64) -> Result<(Tenant, Usage), StoreError> {
     let head = head(start)?;
     let tenant = tenant_of(text(&mut Reader(head.rest))?)?;

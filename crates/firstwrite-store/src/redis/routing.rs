@@ -46,9 +46,9 @@ enum Routes {
 
 /// Maximum number of redirections of a step.
 const REDIRECTIONS_MAX: usize = 8;
-/// While a slot is on its way from one server to another.
+/// Pause before a step is sent again while its slot moves from one server to another.
 const MOVING_PAUSE: Duration = Duration::from_millis(20);
-/// Part of the time for an answer that is left to the way back.
+/// Divisor of the time for an answer: the rest is left for the way back.
 const WAIT_SHARE: u32 = 2;
 
 impl Router {
@@ -69,7 +69,7 @@ impl Router {
         }
     }
 
-    /// Has the server of `shard` do one step, which may depend on which server that is.
+    /// Runs one step at the server of `shard`. The step may depend on that server.
     pub(super) async fn run(
         &self,
         shard: Shard,
@@ -124,7 +124,7 @@ impl Router {
     pub(super) async fn ask(&self, shard: Shard, command: &Cmd) -> Result<Value, DriverError> {
         for _ in 0..REDIRECTIONS_MAX {
             let server = self.route(shard).await?;
-            let link = server.link().await.inspect_err(|_trouble| self.forget_routes())?;
+            let link = server.link().await.inspect_err(|_error| self.forget_routes())?;
             match link.ask(command).await {
                 Ok(value) => return Ok(value),
                 Err(DriverError::Reply(reply)) if reply.code == "MOVED" || reply.code == "ASK" => {
@@ -156,11 +156,11 @@ impl Router {
     pub(super) async fn refresh(&self) -> Result<(), DriverError> {
         for host in self.master_hosts().await? {
             let server = self.server(&host)?;
-            let link = server.link().await.inspect_err(|_trouble| self.forget_routes())?;
+            let link = server.link().await.inspect_err(|_error| self.forget_routes())?;
             if link.refresh().await.is_err() {
                 // A new connection asks by itself.
                 server.let_go(&link);
-                server.link().await.inspect_err(|_trouble| self.forget_routes())?;
+                server.link().await.inspect_err(|_error| self.forget_routes())?;
             }
         }
         Ok(())
@@ -185,7 +185,7 @@ impl Router {
             let server = self.server(host).ok()?;
             let link = server.link().await.ok()?;
             let about = link.refresh().await;
-            let about = about.inspect_err(|_trouble| server.let_go(&link)).ok()?;
+            let about = about.inspect_err(|_error| server.let_go(&link)).ok()?;
             if !about.is_master() {
                 // It may be promoted; a new connection asks anew.
                 server.let_go(&link);
@@ -445,7 +445,7 @@ fn named(place: &str, asked: &Host, reply: &ErrorReply) -> Result<Host, DriverEr
     options::node(place, asked).ok_or_else(|| DriverError::Reply(reply.clone()))
 }
 
-/// First slot, last slot, and the server that takes writes for them.
+/// Reads a range of slots: the first, the last, and the server that takes writes for them.
 fn read_range(value: &Value, asked: &Host) -> Option<(i64, i64, Host)> {
     let Value::Array(parts) = value else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &parts[..] else {

@@ -32,7 +32,7 @@ pub(super) struct Profile {
 /// Maximum number of entries in the tables; caches hold no more than that.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Some ten megabytes of names in memory.
+    /// Maximum number of tenants: some ten megabytes of names in memory.
     pub(super) tenants_max: i64,
     /// Maximum number of profiles. An application has tens of operations; thousands mean that it uses
     /// concrete paths as operations.

@@ -140,7 +140,7 @@ impl Session {
         self.next_number.replace(self.next_number.get() + 1)
     }
 
-    /// Something may be there to be claimed, once this is committed.
+    /// Notes that messages may be claimable once this is committed.
     pub(super) fn notify(&self) {
         self.has_news.set(true);
     }

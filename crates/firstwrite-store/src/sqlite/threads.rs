@@ -19,7 +19,7 @@ use super::writer_lock::WriterLock;
 use crate::OpenError;
 
 pub(super) struct Threads {
-    /// Missing where the file is only read.
+    /// `None` if the file is only read.
     pub(super) commands: Option<Arc<Commands>>,
     pub(super) lookups: Arc<Queue<Lookup>>,
     pub(super) application_reads: Arc<Queue<Lookup>>,

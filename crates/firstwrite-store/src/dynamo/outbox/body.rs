@@ -17,7 +17,7 @@ use crate::encoding::{as_i64, decode_answers, encode_answers};
 const BODY: &str = "body";
 const BODY_PARTS: &str = "body_parts";
 
-/// With what else there is of a message, about one unit of writing.
+/// Maximum size of a body in the message's own item: with the rest of the message, about one unit of writing.
 const IN_MESSAGE_MAX: usize = 500;
 
 /// Leaves room for the keys below the service's 409 600 bytes.

@@ -28,10 +28,10 @@ const LOOKS_MAX: usize = 8;
 /// Maximum number of messages that are claimed concurrently.
 const AT_ONCE: usize = 16;
 
-/// Destinations looked at at the same time.
+/// Number of destinations examined at the same time.
 const DESTINATIONS_AT_ONCE: usize = 4;
 
-/// On what terms messages are taken.
+/// Terms of a claim.
 #[derive(Clone, Copy, Debug)]
 struct Terms<'a> {
     request: &'a ClaimRequest,

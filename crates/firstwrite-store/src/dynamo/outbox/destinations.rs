@@ -39,11 +39,11 @@ const AT_ONCE: usize = 4;
 /// Number of messages that a claim may take for a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gate {
-    /// As much as it wants.
+    /// It may be given all messages that it wants.
     Open,
     /// One, to see whether the destination is back that was left alone until then.
     Trial { since: Timestamp },
-    /// Nothing.
+    /// It may be given none.
     Closed,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Look {
     pub(super) next: Option<MessageNumber>,
 }
 
-/// Which messages are looked at.
+/// Messages that are examined.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range<'a> {
     /// Those under way, those that have ended, or both, in this order: a message moves from the one to the other.

@@ -20,10 +20,10 @@ use super::message::place;
 /// A place in the queue.
 pub(super) type Due = (Timestamp, MessageNumber);
 
-/// Looked at in one shard at a time.
+/// Maximum number of items read from one shard at a time.
 const LOOKED_AT_MAX: usize = 100;
 
-/// Shards asked at the same time.
+/// Number of shards asked at the same time.
 pub(super) const AT_ONCE: usize = 16;
 
 fn shard(destination: &str, place: u16) -> String {

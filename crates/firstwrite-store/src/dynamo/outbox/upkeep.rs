@@ -22,16 +22,16 @@ use crate::pending::Pending;
 
 const DOING: &str = "keeping messages up";
 
-/// Deleted in one call.
+/// Maximum number of messages deleted in one call.
 const DELETED_MAX: usize = 500;
 
-/// Deleted at the same time, each with its history and its body.
+/// Number of messages deleted at the same time, each with its history and its body.
 const AT_ONCE: usize = 8;
 
-/// Looked at in each shard for one call.
+/// Maximum number of messages examined in each shard in one call.
 const LOOKED_AT_MAX: usize = 1000;
 
-/// Answers that a count reads in one call, each of up to a megabyte.
+/// Maximum number of answers that a count reads in one call, each of up to a megabyte.
 const ANSWERS_MAX: usize = 8;
 
 /// A count that goes over several calls.

@@ -128,7 +128,7 @@ async fn claim_once(
     Ok(claimed)
 }
 
-/// Three statements for each destination: its lock, how it stands, and what is due.
+/// Adds three statements for each destination: its lock, its gate, and its due messages.
 fn ask(pipeline: &mut Pipeline, requests: &[&ClaimRequest]) {
     for request in requests {
         let destination = Value::Text(&request.destination);
@@ -152,7 +152,7 @@ fn ask(pipeline: &mut Pipeline, requests: &[&ClaimRequest]) {
     }
 }
 
-/// Nothing may be claimed if the row cannot be read: the destination may be paused.
+/// Reads the gate of a destination. One that cannot be read is closed, since it may be paused.
 fn gate(destination: &str, answer: &Answer, now: Timestamp) -> Result<Gate, SendError> {
     let read = answer.rows.first().map(|row| destinations::gate(row, now)).transpose();
     match read {

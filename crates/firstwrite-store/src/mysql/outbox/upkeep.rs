@@ -17,10 +17,10 @@ use crate::pending::rows::Columns as _;
 
 const DOING: &str = "keeping messages up";
 
-/// Deleted in one step.
+/// Maximum number of rows deleted in one step.
 const DELETED_MAX: usize = 500;
 
-/// Looked at in one step.
+/// Maximum number of rows examined in one step.
 const LOOKED_AT_MAX: usize = 2000;
 
 /// See [`firstwrite_core::outbox::Outbox::upkeep`]. `after` is where the last step of deleting ended.

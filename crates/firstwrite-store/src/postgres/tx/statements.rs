@@ -73,7 +73,7 @@ fn insert_record() -> String {
     )
 }
 
-/// With the only message of a handler, as most have one.
+/// Inserts the record with the only message of its handler: most have one.
 fn insert_record_and_message() -> String {
     let (record, not_before) = (insert_record(), later("firstwrite.now()", "$14"));
     format!(
