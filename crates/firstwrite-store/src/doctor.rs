@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+#[cfg(feature = "_sql")]
 use crate::HistoryLoss;
 #[cfg(feature = "dynamodb")]
 pub use crate::dynamo::doctor::examine as dynamodb;
@@ -55,6 +56,7 @@ impl Finding {
     }
 
     /// Makes the finding of the losses that no operator has cleared, if there are any.
+    #[cfg(feature = "_sql")]
     pub(crate) fn open_losses(losses: &[HistoryLoss]) -> Option<Self> {
         let open = || losses.iter().filter(|loss| loss.cleared.is_none());
         let (count, first) = (open().count(), open().next()?);

@@ -118,6 +118,7 @@ pub(crate) fn decode_fingerprint(
 }
 
 /// Reads a fingerprint whose version and form have columns of their own.
+#[cfg(any(feature = "_sql", feature = "dynamodb"))]
 pub(crate) fn fingerprint_of(
     version: impl TryInto<u8>,
     form: impl TryInto<u8>,

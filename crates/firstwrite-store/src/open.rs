@@ -169,6 +169,7 @@ impl OpenError {
     }
 
     /// Makes the error for a store of another version than this build's, which is `known`.
+    #[cfg(feature = "_sql")]
     pub(crate) fn other_version(
         address: impl fmt::Display,
         (found, known): (impl Into<i64>, impl Into<i64>),
@@ -183,6 +184,7 @@ impl OpenError {
     }
 
     /// Makes the error for a server that cannot be used.
+    #[cfg(feature = "_sql")]
     pub(crate) fn unreachable(address: impl fmt::Display, error: impl Into<BoxError>) -> Self {
         let next = "check that it runs, has this database and takes this user";
         Self::new(format!("{address} cannot be used; {next}")).caused_by(error)

@@ -135,8 +135,8 @@ pub(crate) trait Columns {
     }
 
     fn record(&self, index: usize) -> Result<RecordId, StoreError> {
-        let id = self.bytes_or_null(index)?.and_then(|bytes| bytes.try_into().ok());
-        id.map(RecordId::from_bytes).ok_or_else(|| corrupt("a record id has 16 bytes"))
+        let id = self.bytes(index)?.try_into().map(RecordId::from_bytes);
+        id.map_err(|_length| corrupt("a record id has 16 bytes"))
     }
 }
 
