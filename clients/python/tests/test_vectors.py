@@ -7,8 +7,7 @@ import os
 import unittest
 from typing import Any, Dict, List, Union
 
-from firstwrite.answer import Answer, Failure, http_date
-from firstwrite.keys import derived_key
+from firstwrite.answer import Answer, Failure, http_date, joined
 from firstwrite.rules import (
     Ask,
     Finish,
@@ -16,11 +15,13 @@ from firstwrite.rules import (
     Retry,
     StatusAsk,
     StatusRefresh,
+    Times,
     decide,
     decide_status,
     end_of_life,
     wait_ms,
 )
+from tests.fakes import URL, Rig
 
 VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "vectors")
 FILES = ("ask.json", "decide.json", "key.json", "life.json", "wait.json")
@@ -39,7 +40,12 @@ def result(row: Dict[str, Any]) -> Union[Answer, Failure]:
     if "failure" in given:
         return Failure(given["failure"])
     body = json.dumps(given["json"]).encode() if "json" in given else b""
-    return Answer(given["status"], given["headers"], body)
+    pairs = [
+        (name, line)
+        for name, lines in given["headers"].items()
+        for line in ([lines] if isinstance(lines, str) else lines)
+    ]
+    return Answer(given["status"], joined(pairs), body)
 
 
 @unittest.skipUnless(os.path.isdir(VECTORS), "the vectors are not beside this folder")
@@ -99,7 +105,12 @@ class Vectors(unittest.TestCase):
         for row in cases("life.json"):
             with self.subTest(row["name"]):
                 finish = end_of_life(
-                    life, row["now"], row["first_attempt_at"], row["expires_at"], row["doubt"]
+                    life,
+                    row["now"],
+                    Times(
+                        row["first_attempt_at"], row["resumed_at"], row["latest_at"], row["expires_at"]
+                    ),
+                    row["doubt"],
                 )
                 seen: Dict[str, Any] = {"may_send": finish is None}
                 if finish is not None:
@@ -109,4 +120,6 @@ class Vectors(unittest.TestCase):
     def test_key(self) -> None:
         for row in cases("key.json"):
             with self.subTest(row["name"]):
-                self.assertEqual(derived_key(bytes.fromhex(row["secret_hex"]), row["intent"]), row["expect"])
+                secret = bytes.fromhex(row["secret_hex"])
+                rig = Rig(secret=secret)
+                self.assertEqual(rig.client.intent(row["intent"], "POST", URL).key, row["expect"])

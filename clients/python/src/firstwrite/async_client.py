@@ -16,9 +16,9 @@ from .engine import Engine, Seal
 from .entry import Entry
 from .event import EventHook
 from .listing import IntentInfo, describe
+from .patience import Patience
 from .request import NO_JSON, Request, build_request
 from .rules import Dialect
-from .sending import Patience
 from .settings import (
     ANSWER_BYTES_MAX,
     ATTEMPT_TIMEOUT_SECONDS,

@@ -14,10 +14,10 @@ from .entry import Entry
 from .errors import WrongState
 from .event import EventHook
 from .listing import IntentInfo, describe
+from .patience import Patience
 from .queue import Queue, QueueHook
 from .request import NO_JSON, build_request
 from .rules import Dialect
-from .sending import Patience
 from .settings import (
     ANSWER_BYTES_MAX,
     ATTEMPT_TIMEOUT_SECONDS,

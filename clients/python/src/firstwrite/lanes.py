@@ -10,8 +10,8 @@ from .engine import Engine, Io
 from .entry import Entry, decode
 from .errors import IntentGone, Pending, StorageError, WrongState
 from .listing import IntentInfo, describe
+from .patience import Patience
 from .request import Request
-from .sending import Patience
 from .storage import Item
 
 LaneState = Literal["empty", "waiting", "stopped", "failed"]

@@ -19,6 +19,9 @@ BACK_OFF_MAX_MS = 30_000
 KEY_LIFE_MARGIN_MS = 60_000
 """Nothing is sent in the last minute of a key's life, so that no request arrives after it."""
 
+CLOCK_SET_BACK_MS = 60_000
+"""A clock that is set back by more leaves the age of a key unknown."""
+
 RETRY_WAIT_MAX_MS = RETRY_AFTER_SECONDS_MAX * 1000 + BACK_OFF_MAX_MS
 """The longest time between two attempts."""
 
@@ -56,6 +59,9 @@ _OTHERS = frozenset(
 )
 KNOWN_CODES = _RETRIED | _NOTHING_RAN | _OTHERS
 """Codes of firstwrite's problems."""
+
+_OF_EVERY_DIALECT = frozenset(("outcome-unknown", "key-reused", "key-expired", "answer-not-kept"))
+_WITH_A_ROW_OF_THEIR_OWN = _RETRIED | _OTHERS
 
 
 @dataclass(frozen=True)
@@ -95,12 +101,14 @@ def decide(
     """Says what comes after an answer. `doubt` and `refreshed` stood before the attempt."""
     if isinstance(answer, Failure):
         return Retry(0, doubt) if answer is Failure.NOT_SENT else Ask(0)
-    problem = Problem.of(answer) if dialect == "draft-07" else None
+    problem = problem_of(dialect, answer)
     wait = _seconds(answer, problem.retry_after if problem else None, now)
     if dialect == "draft-07" and answer.interim:
         return Ask(wait)
     if 200 <= answer.status < 300:
-        return Finish("done", replayed=answer.replayed)
+        return Ask(wait) if answer.is_uncertain else Finish("done", replayed=answer.replayed)
+    if answer.is_uncertain and not (problem and problem.code in _WITH_A_ROW_OF_THEIR_OWN):
+        return Ask(wait)
     if problem:
         return _after_problem(answer, problem, doubt, refreshed, wait)
     if answer.status in (401, 407):
@@ -112,6 +120,17 @@ def decide(
         if kept:
             return kept
     return _after_status(dialect, answer, doubt, wait)
+
+
+def problem_of(dialect: str, answer: Answer) -> Optional[Problem]:
+    """Returns the problem in an answer, if its dialect has such a one.
+
+    A firstwrite gateway says in every dialect what became of a key.
+    """
+    problem = Problem.of(answer)
+    if problem is None or dialect == "draft-07" or problem.code in _OF_EVERY_DIALECT:
+        return problem
+    return None
 
 
 def _after_problem(answer: Answer, problem: Problem, doubt: bool, refreshed: bool, wait: int) -> Decision:
@@ -172,7 +191,7 @@ def _after_status(dialect: Dialect, answer: Answer, doubt: bool, wait: int) -> D
         return Retry(wait, doubt)
     if status in (301, 302, 303):
         return Finish("unknown", replayed=answer.replayed)
-    if status in (501, 505) or 300 <= status < 500:
+    if 300 <= status < 500:
         return _nothing_ran(doubt, None)
     if 500 <= status < 600:
         return Retry(wait, True)
@@ -256,29 +275,42 @@ class Life:
     retention: int
 
 
-def key_ends_at(life: Life, first_attempt_at: int, expires_at: Optional[int]) -> int:
+@dataclass(frozen=True)
+class Times:
+    """What is known of an intent's past, in milliseconds."""
+
+    first_attempt_at: Optional[int] = None
+    resumed_at: Optional[int] = None
+    latest_at: Optional[int] = None
+    """Latest time at which the entry was written since the first attempt."""
+    expires_at: Optional[int] = None
+    """Time until which the server keeps the key, where an answer said so."""
+
+
+def key_ends_at(life: Life, times: Times) -> Optional[int]:
     """Returns the time until which the server keeps a key: what it said, else what its callers are told."""
-    return first_attempt_at + life.retention if expires_at is None else expires_at
+    if times.expires_at is not None or times.first_attempt_at is None:
+        return times.expires_at
+    return times.first_attempt_at + life.retention
 
 
-def end_of_life(
-    life: Life,
-    now: int,
-    first_attempt_at: Optional[int],
-    expires_at: Optional[int],
-    doubt: bool,
-    resumed_at: Optional[int] = None,
-) -> Optional[Finish]:
+def end_of_life(life: Life, now: int, times: Times, doubt: bool) -> Optional[Finish]:
     """Says how an intent ends if nothing may be sent any more, or None if it may.
 
-    `resumed_at` starts the time of `give_up_after` anew; the key's life goes on from the first attempt.
+    A resume starts the time of `give_up_after` anew; the key's life goes on from the first attempt.
     """
-    if first_attempt_at is None:
+    first = times.first_attempt_at
+    ends_at = key_ends_at(life, times)
+    if first is None or ends_at is None:
         return None
-    # A clock that jumped back counts as the first attempt's time.
-    now = max(now, first_attempt_at)
-    if now >= key_ends_at(life, first_attempt_at, expires_at) - KEY_LIFE_MARGIN_MS:
+    # Without doubt, a clock that was set back counts as the first attempt's time.
+    latest = max(first, times.latest_at or first) if doubt else first
+    if doubt and now < latest - CLOCK_SET_BACK_MS:
+        # The age of the key is not known, so the server may have forgotten it.
+        return Finish("unknown")
+    now = max(now, latest)
+    if now >= ends_at - KEY_LIFE_MARGIN_MS:
         return Finish("expired") if doubt else Finish("refused", safe_new_key=True)
-    if now - max(first_attempt_at, resumed_at or first_attempt_at) >= life.give_up_after:
+    if now - max(first, times.resumed_at or first) >= life.give_up_after:
         return Finish("unknown") if doubt else Finish("refused", safe_new_key=True)
     return None
