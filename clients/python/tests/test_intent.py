@@ -242,6 +242,8 @@ class Superseding(unittest.TestCase):
             ("unknown", [answer(500, KEPT)]),
             ("expired", [problem("key-expired", 410)]),
             ("refused", [problem("key-reused", 422)]),
+            # The problem says that a new key is safe, but of an end that is not known this counts for nothing.
+            ("unknown", [problem("strange", 500, safe_new_key=True)]),
         ):
             rig = Rig(*replies)
             pay = rig.pay()

@@ -227,6 +227,7 @@ class AsyncIntent:
 
         It must have ended `refused` with a safe new key, or no attempt was begun.
         """
+        refuse_lane(self._entry)
         request = build_request(method, url, json, body, headers)
         self._entry = await self._engine.supersede(self._entry, request)
         return self

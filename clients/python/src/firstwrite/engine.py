@@ -41,8 +41,10 @@ class Io(Protocol):
     async def create(self, name: str, lane: Optional[str], revision: int, data: bytes) -> bool:
         """Writes a new entry."""
 
-    async def replace(self, name: str, old_revision: int, revision: int, data: bytes) -> bool:
-        """Writes an entry in the place of another."""
+    async def replace(
+        self, name: str, old_revision: int, revision: int, data: bytes, to_end: bool = False
+    ) -> bool:
+        """Writes an entry in the place of another, or behind all others."""
 
     async def delete(self, name: str, revision: int) -> bool:
         """Deletes an entry."""
@@ -191,7 +193,10 @@ class Engine:
         raise StorageError(f"intent {entry.name!r} changes elsewhere too fast to be acknowledged")
 
     async def supersede(self, entry: Entry, request: Request) -> Entry:
-        """Opens an intent anew with another request and a new key, where that cannot carry it out twice."""
+        """Opens an intent anew with another request and a new key, where that cannot carry it out twice.
+
+        In a lane it takes a new place at the end.
+        """
         if self.settings.secret is not None or entry.derived:
             raise WrongState(
                 f"intent {entry.name!r} has a derived key, which would stay the same; use another name"
@@ -204,7 +209,8 @@ class Engine:
                 f"intent {entry.name!r} ended {entry.end.kind}; under a new key it might be carried out twice"
             )
         opened = replace(self._new_entry(entry.name, entry.lane, request), revision=entry.revision + 1)
-        if not await self.io.replace(entry.name, entry.revision, opened.revision, encode(opened)):
+        to_end = entry.lane is not None
+        if not await self.io.replace(entry.name, entry.revision, opened.revision, encode(opened), to_end):
             raise IntentGone(f"intent {entry.name!r} was changed elsewhere; nothing was superseded")
         self.emit("opened", opened)
         return opened

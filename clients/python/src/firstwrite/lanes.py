@@ -73,6 +73,15 @@ class Lanes:
         """Opens an intent at the end of a lane, and applies it."""
         await self._applied(await self._engine.open(name, request, lane))
 
+    async def supersede(self, name: str, request: Request) -> None:
+        """Opens an intent anew at the end of its lane, and applies it."""
+        entry = await self.find(name)
+        rollback = self._hooks["refused"]
+        if rollback is not None and entry.state == "refused" and not entry.told:
+            # What the refused request changed is taken back before another one is applied.
+            await self._io.call(rollback, self._queued(entry))
+        await self._applied(await self._engine.supersede(entry, request))
+
     async def entries(self, lane: Optional[str]) -> List[IntentInfo]:
         """Lists the intents of a lane, or of all lanes."""
         infos = [describe(item) for item in await self._io.list(lane)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Dict, List, NamedTuple, Optional
 
-from .model import Item
+from .model import Item, check_room
 
 
 class _Stored(NamedTuple):
@@ -32,14 +32,19 @@ class MemoryStorage:
         with self._lock:
             if name in self._entries:
                 return False
+            check_room(len(self._entries), "memory")
             self._entries[name] = _Stored(lane, revision, data)
             return True
 
-    def replace(self, name: str, old_revision: int, revision: int, data: bytes) -> bool:
+    def replace(
+        self, name: str, old_revision: int, revision: int, data: bytes, to_end: bool = False
+    ) -> bool:
         with self._lock:
             stored = self._entries.get(name)
             if stored is None or stored.revision != old_revision:
                 return False
+            if to_end:
+                del self._entries[name]
             self._entries[name] = _Stored(stored.lane, revision, data)
             return True
 
