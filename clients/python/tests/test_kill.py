@@ -21,6 +21,7 @@ import unittest
 from dataclasses import asdict, replace
 from typing import Any, Dict, List, Optional
 
+from firstwrite.entry import decode
 from tests import worker
 from tests.bed import Bed, needs_bed
 from tests.worker import Books, Plan
@@ -154,7 +155,41 @@ class EachStep(Killing):
                     os.mkdir(self.folder)
                     plan = self.plan(storage, f"{storage}-{step}")
                     self.assertFalse(self.start(replace(plan, kill_at=step)), "the step did not happen")
+                    if STEPS.index(step) >= STEPS.index("sent"):
+                        # At `sent` the bytes have left the process that was killed.
+                        bed.wait_for_request(f"{storage}-{step}/1", _next)
+                    else:
+                        self.assertEqual(bed.log(_next)[0], [], "a byte was sent before its mark")
                     self.assertTrue(self.start(plan))
+                    self.check(plan)
+
+
+class OnArrival(Killing):
+    """The application is killed from outside, once the server has its request and before it has an answer."""
+
+    def test_a_kill_while_the_answer_is_waited_for(self) -> None:
+        for storage in ("sqlite", "files"):
+            for transport in transports():
+                with self.subTest(storage=storage, transport=transport):
+                    name = f"arrival-{storage}-{transport.replace(', ', '-')}/1"
+                    plan = Plan(
+                        folder=tempfile.mkdtemp(dir=self.folder),
+                        storage=storage,
+                        transport=transport,
+                        url=bed.payments,
+                        intents={name: 1200},
+                        headers={"X-Bed-Fault": "delay=500"},
+                    )
+                    child = self.fork(plan)
+                    try:
+                        bed.wait_for_request(name, _next)
+                    finally:
+                        os.kill(child, signal.SIGKILL)
+                        _, status = os.waitpid(child, 0)
+                    self.assertTrue(os.WIFSIGNALED(status), "the answer came before the kill")
+                    left = decode(worker._settings(plan)["storage"].read(name).data, storage)
+                    self.assertEqual((left.attempts, left.doubt, left.state), (1, True, "sending"))
+                    self.assertTrue(self.wait(self.fork(plan)))
                     self.check(plan)
 
 
