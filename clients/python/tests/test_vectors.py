@@ -40,12 +40,12 @@ def result(row: Dict[str, Any]) -> Union[Answer, Failure]:
     if "failure" in given:
         return Failure(given["failure"])
     body = json.dumps(given["json"]).encode() if "json" in given else b""
-    pairs = [
-        (name, line)
+    # As a transport of an application might give them: names in any case, lines of one name joined.
+    headers = {
+        name: lines if isinstance(lines, str) else joined((name, line) for line in lines)[name]
         for name, lines in given["headers"].items()
-        for line in ([lines] if isinstance(lines, str) else lines)
-    ]
-    return Answer(given["status"], joined(pairs), body)
+    }
+    return Answer(given["status"], headers, body)
 
 
 @unittest.skipUnless(os.path.isdir(VECTORS), "the vectors are not beside this folder")
@@ -77,6 +77,19 @@ class Vectors(unittest.TestCase):
             "replayed": decision.replayed,
             "code": decision.code,
         }
+
+    def test_decide_where_the_status_is_not_the_usual_one(self) -> None:
+        members = {"retryable": False, "safe_new_key": False}
+        reused = {"error": {"type": "idempotency_error"}}
+        for dialect, status, headers, body, expected in (
+            ("draft-07", 403, {}, {"code": "tenant-unknown", **members}, Retry(0, False, refresh=True)),
+            ("stripe", 422, {}, reused, Finish("refused")),
+            ("stripe", 303, {"idempotent-replayed": "true"}, {}, Finish("unknown", replayed=True)),
+        ):
+            with self.subTest(dialect=dialect, status=status):
+                given = Answer(status, headers, json.dumps(body).encode())
+                decision = decide(dialect, given, False, False, NOW)  # type: ignore[arg-type]
+                self.assertEqual(decision, expected)
 
     def test_ask(self) -> None:
         for row in cases("ask.json"):
