@@ -6,6 +6,7 @@ import unittest
 from typing import Any, Callable
 
 from firstwrite import Answer, MemoryStorage, Outgoing
+from firstwrite.budget import RetryBudget
 from tests.fakes import KEPT, Rig, Reply, answer, lost, not_sent
 from tests.test_send import stored
 
@@ -89,6 +90,14 @@ class Tokens(unittest.TestCase):
 
     def tokens(self, rig: Rig) -> float:
         return rig.client._engine.origins.budget("https://api.example:443", rig.clock.uptime)._tokens
+
+    def test_times_of_threads_that_come_late_gain_nothing_twice(self) -> None:
+        budget = RetryBudget(0)
+        for _ in range(20):
+            self.assertEqual(budget.take(0), 0)
+        # One token is gained from 0 to 2; the thread with the earlier time only looks.
+        self.assertEqual((budget.take(2), budget.take(0)), (0, 2))
+        self.assertEqual(budget.take(2), 2)
 
     def test_credentials_that_fail(self) -> None:
         def fetch(refresh: bool) -> Any:

@@ -8,17 +8,15 @@ import unittest
 from typing import Any, Dict, List, Union
 
 from firstwrite.answer import Answer, Failure, http_date, joined
+from firstwrite.life import Life, Times, end_of_life
 from firstwrite.rules import (
     Ask,
     Finish,
-    Life,
     Retry,
     StatusAsk,
     StatusRefresh,
-    Times,
     decide,
     decide_status,
-    end_of_life,
     wait_ms,
 )
 from tests.fakes import URL, Rig

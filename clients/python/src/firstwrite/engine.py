@@ -17,9 +17,10 @@ from .entry import Entry, decode, encode
 from .errors import IntentConflict, IntentGone, SealError, StorageError, WrongState
 from .event import Event, EventHook, Step, emit
 from .keys import derived_key, random_key
+from .life import Life
 from .patience import Patience
 from .request import Outgoing, Request, check_name
-from .rules import Dialect, Life
+from .rules import Dialect
 from .sending import Sending
 from .storage import Item
 

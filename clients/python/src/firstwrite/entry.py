@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from .errors import StorageDamaged, StorageError
-from .rules import Times
+from .life import Times
 
 _FORMAT = b"firstwrite-intent"
 _VERSION = b"1"

@@ -40,9 +40,7 @@ class Patience:
 
     def status_seconds(self, attempt_timeout: float) -> Tuple[int, float]:
         """Returns the seconds that the status resource is asked to wait, and the time limit of asking."""
-        left = self.left() if self._waits else 0.0
-        most = min(STATUS_WAIT_SECONDS, attempt_timeout - _ANSWER_SECONDS, STATUS_WAIT_SECONDS if left is None else left)
-        wait = max(0, math.floor(most))
-        if left is None or not self._waits:
-            return wait, attempt_timeout
-        return wait, min(attempt_timeout, max(left, wait + _ANSWER_SECONDS))
+        limit = self.attempt_seconds(attempt_timeout)
+        if not self._waits:
+            return 0, limit
+        return max(0, math.floor(min(STATUS_WAIT_SECONDS, limit - _ANSWER_SECONDS))), limit

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Mapping, Optional, Tuple, Union
 from .answer import Answer, Failure
 from .entry import Entry
 from .errors import Lost, NotSent, Pending
+from .life import KEY_LIFE_MARGIN_MS, end_of_life, key_ends_at
 from .patience import Patience
 from .recording import after_answer, ended
 from .request import Request, origin_of, with_key
 from .rules import (
-    KEY_LIFE_MARGIN_MS,
     KNOWN_CODES,
     RETRY_WAIT_MAX_MS,
     Ask,
@@ -26,13 +26,16 @@ from .rules import (
     back_off_ms,
     decide,
     decide_status,
-    end_of_life,
-    key_ends_at,
+    name_of,
     problem_of,
 )
 
 if TYPE_CHECKING:
     from .engine import Engine
+
+
+_OURS = frozenset(("idempotency-expires", "idempotency-interim", "idempotency-outcome"))
+"""Headers that say that an origin has a status resource."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,7 @@ class Sending:
         self._learn(result)
         base, doubt = begun.marked, begun.doubt
         decision = self._decide(base, doubt, result)
-        self._engine.emit("answered", begun.marked, result, _name(decision))
+        self._engine.emit("answered", begun.marked, result, name_of(decision))
         while True:
             after = after_answer(self._engine, begun.marked, base, decision, result)
             recorded = await self._engine.write(base, after)
@@ -227,9 +230,9 @@ class Sending:
         if isinstance(decision, Finish):
             if decision.kind == "done":
                 self._budget.give_back()
-            self._engine.emit("ended", begun.marked, result, _name(decision))
+            self._engine.emit("ended", begun.marked, result, name_of(decision))
             return
-        self._engine.emit("recorded", begun.marked, result, _name(decision))
+        self._engine.emit("recorded", begun.marked, result, name_of(decision))
         self._asks = isinstance(decision, Ask)
         self._refresh = isinstance(decision, Retry) and decision.refresh
         if isinstance(result, Answer) and result.status not in (401, 407):
@@ -247,8 +250,7 @@ class Sending:
         if not isinstance(result, Answer):
             return
         problem = problem_of(self._entry.dialect, result)
-        marks = "idempotency-expires" in result.headers or "idempotency-interim" in result.headers
-        if marks or (problem is not None and problem.code in KNOWN_CODES):
+        if not _OURS.isdisjoint(result.headers) or (problem is not None and problem.code in KNOWN_CODES):
             self._engine.origins.learn_status(self._origin)
 
     def _has_status(self) -> bool:
@@ -291,9 +293,3 @@ class Sending:
 
     async def _reload(self) -> None:
         self._entry = await self._engine.fresh(self._entry)
-
-
-def _name(decision: Decision) -> str:
-    if isinstance(decision, Finish):
-        return decision.kind
-    return "ask" if isinstance(decision, Ask) else "retry"

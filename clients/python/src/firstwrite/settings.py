@@ -10,7 +10,8 @@ from typing import Any, Callable, Optional, get_args
 from .clock import Clock, SystemClock
 from .engine import Seal, Settings
 from .event import EventHook
-from .rules import Dialect, Life
+from .life import Life
+from .rules import Dialect
 
 WAIT_FOR_SECONDS = 30.0
 GIVE_UP_AFTER_SECONDS = 3600.0
