@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
+import sqlite3
+import tempfile
 import threading
 import unittest
 from typing import Any, Callable, Dict, List, Optional
 
-from firstwrite import Answer, IntentConflict, Lane, MemoryStorage, Outgoing, QueuedIntent, WrongState
+from firstwrite import (
+    Answer,
+    IntentConflict,
+    Lane,
+    MemoryStorage,
+    Outgoing,
+    QueuedIntent,
+    SqliteStorage,
+    StorageDamaged,
+    WrongState,
+)
 from firstwrite.entry import decode
 from tests.fakes import KEPT, URL, AsyncRig, Rig, answer, lost, problem
 
@@ -361,6 +375,21 @@ class Lanes(unittest.TestCase):
         bench.storage._entries["a/2"] = stored._replace(data=stored.data[:50])
         self.assertEqual([lane.state for lane in bench.run()], ["failed"])
         self.assertEqual(bench.sent, [1])
+
+
+    def test_a_lane_with_nothing_but_a_damaged_entry_is_told(self) -> None:
+        folder = tempfile.mkdtemp(prefix="firstwrite-queue-")
+        self.addCleanup(shutil.rmtree, folder)
+        path = os.path.join(folder, "intents.db")
+        bench = self.bench(storage=SqliteStorage(path))
+        bench.enqueue("a", 1)
+        bench.enqueue("b", 2)
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE firstwrite_intents SET entry = X'00' WHERE name = 'a/1'")
+        failed, empty = bench.run()
+        self.assertEqual((failed.name, failed.state, failed.head), ("a", "failed", "a/1"))
+        self.assertIsInstance(failed.error, StorageDamaged)
+        self.assertEqual((empty, bench.sent), (Lane("b", "empty"), [2]))
 
 
 class AsyncLanes(Lanes):

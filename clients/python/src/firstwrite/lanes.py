@@ -115,6 +115,7 @@ class Lanes:
             while True:
                 has_moved = False
                 for item in await self._io.list(lane):
+                    head = item.name
                     entry = decode(item.data, item.where, item.name)
                     if entry.lane != lane:
                         raise StorageError(f"{item.where} holds intent {entry.name!r} in another lane")

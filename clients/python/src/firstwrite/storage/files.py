@@ -98,7 +98,11 @@ class FileStorage:
         items = []
         for file in self._files():
             if part is None or file.split("-")[1] == part:
-                data = self._load(file)
+                try:
+                    data = self._load(file)
+                except StorageError:
+                    # It is listed as damaged, and hides no other.
+                    data = b""
                 if data is not None:
                     items.append(Item(None, self._at(file), data))
         return items

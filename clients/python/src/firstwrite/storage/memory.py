@@ -26,7 +26,7 @@ class MemoryStorage:
     def read(self, name: str) -> Optional[Item]:
         with self._lock:
             stored = self._entries.get(name)
-        return None if stored is None else Item(name, "memory", stored.data)
+        return None if stored is None else Item(name, "memory", stored.data, stored.lane)
 
     def create(self, name: str, lane: Optional[str], revision: int, data: bytes) -> bool:
         with self._lock:
@@ -59,7 +59,11 @@ class MemoryStorage:
     def list(self, lane: Optional[str] = None) -> List[Item]:
         with self._lock:
             entries = list(self._entries.items())
-        return [Item(name, "memory", stored.data) for name, stored in entries if lane in (None, stored.lane)]
+        return [
+            Item(name, "memory", stored.data, stored.lane)
+            for name, stored in entries
+            if lane in (None, stored.lane)
+        ]
 
     def close(self) -> None:
         """Keeps the entries, so that another client in this process can use them."""

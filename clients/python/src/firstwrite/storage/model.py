@@ -14,11 +14,12 @@ ENTRIES_MAX = 10_000
 
 @dataclass(frozen=True)
 class Item:
-    """A stored entry. `name` is None where the storage cannot tell it without reading the entry."""
+    """A stored entry. `name` and `lane` are None where the storage cannot tell them without reading the entry."""
 
     name: Optional[str]
     where: str
     data: bytes = field(repr=False)
+    lane: Optional[str] = None
 
 
 class Storage(Protocol):

@@ -48,7 +48,7 @@ class SqliteStorage:
         self._guarded(lambda connection: None)
 
     def read(self, name: str) -> Optional[Item]:
-        rows = self._rows("SELECT name, entry FROM firstwrite_intents WHERE name = ?", (name,))
+        rows = self._rows("SELECT name, entry, lane FROM firstwrite_intents WHERE name = ?", (name,))
         return rows[0] if rows else None
 
     def create(self, name: str, lane: Optional[str], revision: int, data: bytes) -> bool:
@@ -80,7 +80,7 @@ class SqliteStorage:
         )
 
     def list(self, lane: Optional[str] = None) -> List[Item]:
-        select = "SELECT name, entry FROM firstwrite_intents"
+        select = "SELECT name, entry, lane FROM firstwrite_intents"
         if lane is None:
             return self._rows(f"{select} ORDER BY position", ())
         return self._rows(f"{select} WHERE lane = ? ORDER BY position", (lane,))
@@ -93,15 +93,19 @@ class SqliteStorage:
                 connection.close()
 
     def _rows(self, sql: str, values: Sequence[Any]) -> List[Item]:
-        def select(connection: sqlite3.Connection) -> List[Tuple[Any, Any]]:
+        def select(connection: sqlite3.Connection) -> List[Tuple[Any, Any, Any]]:
             return connection.execute(sql, values).fetchall()
 
-        items = []
-        for name, data in self._guarded(select):
-            if not isinstance(name, str) or not isinstance(data, bytes):
-                raise StorageDamaged(f"a row of {self._path} is damaged: it does not hold a text and bytes")
-            items.append(Item(name, self._path, data))
-        return items
+        # A row that holds something else is a damaged entry, which hides no other.
+        return [
+            Item(
+                name if isinstance(name, str) else None,
+                self._path,
+                data if isinstance(data, bytes) else b"",
+                lane if isinstance(lane, str) else None,
+            )
+            for name, data, lane in self._guarded(select)
+        ]
 
     def _changed(self, sql: str, values: Sequence[Any]) -> bool:
         return self._written(lambda connection: connection.execute(sql, values).rowcount == 1)
