@@ -26,6 +26,8 @@ const RUNS_AT_A_TIME: usize = 12;
 /// Lives of one victim, the last of which is not killed.
 const LIVES: u64 = 4;
 const RESTART_EVERY: u64 = 40;
+/// A connection that the bed refuses is no request in its log.
+const HELD_MAX: Duration = Duration::from_secs(3);
 /// A random moment in the life of a victim, which starts in 10 ms and pays in some more.
 const LIFE_MILLIS: u64 = 60;
 
@@ -121,7 +123,7 @@ fn run(
                     came.iter().filter(|entry| entry["method"] == "POST").count()
                 };
                 let at = usize::try_from(*at).unwrap();
-                let (status, is_sent) = kill_once(victim, || arrived() >= at);
+                let (status, is_sent) = kill_once(victim, HELD_MAX, || arrived() >= at);
                 if is_sent {
                     *deaths.lock().unwrap().entry(step.clone()).or_default() += 1;
                 }
@@ -158,12 +160,14 @@ fn end(mut victim: Child, random: &mut Random, deaths: &Deaths) -> ExitStatus {
 }
 
 /// Kills a victim once its request has arrived; says if it was killed for that, and not for its long life.
-fn kill_once(mut victim: Child, has_arrived: impl Fn() -> bool) -> (ExitStatus, bool) {
-    // A connection that the bed refuses is no request in its log.
-    const LIFE_MAX: Duration = Duration::from_secs(3);
+pub(crate) fn kill_once(
+    mut victim: Child,
+    life_max: Duration,
+    has_arrived: impl Fn() -> bool,
+) -> (ExitStatus, bool) {
     let clock = SystemClock::new();
     let mut is_there = false;
-    while clock.elapsed() < LIFE_MAX && !is_there {
+    while clock.elapsed() < life_max && !is_there {
         if let Some(status) = victim.try_wait().unwrap() {
             return (status, false);
         }
