@@ -104,7 +104,7 @@ class CuttingProxy:
             with socket.create_connection(("127.0.0.1", self._upstream)) as upstream:
                 upstream.sendall(request)
                 if fault == "cut-early":
-                    # The request is carried out, and nobody waits for its answer.
+                    # The request is carried out, and its answer is not waited for.
                     return
                 answer = _read_message(upstream)
             if fault == "cut-after":

@@ -29,7 +29,7 @@ def after_answer(
         expires_at = max(base.expires_at, expires_at)
     entry = replace(base, expires_at=expires_at)
     if isinstance(decision, Finish):
-        return ended(engine, entry, decision, result)
+        return with_end(engine, entry, decision, result)
     wait = decision.wait * 1000 + back_off_ms(base.attempts, engine.settings.random())
     not_before = max(base.not_before or 0, engine.settings.clock.now() + wait)
     doubt = True if isinstance(decision, Ask) else decision.doubt
@@ -39,7 +39,7 @@ def after_answer(
     return replace(entry, doubt=doubt, not_before=not_before)
 
 
-def ended(
+def with_end(
     engine: Engine, entry: Entry, finish: Finish, result: Union[Answer, Failure, None] = None
 ) -> Entry:
     """Returns the entry with its end."""

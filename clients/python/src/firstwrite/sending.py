@@ -11,7 +11,7 @@ from .entry import Entry
 from .errors import Lost, NotSent, Pending
 from .life import KEY_LIFE_MARGIN_MS, end_of_life, key_ends_at
 from .patience import Patience
-from .recording import after_answer, ended
+from .recording import after_answer, with_end
 from .request import Request, origin_of, with_key
 from .rules import (
     KNOWN_CODES,
@@ -39,7 +39,7 @@ _OURS = frozenset(("idempotency-expires", "idempotency-interim", "idempotency-ou
 
 
 @dataclass(frozen=True)
-class _Begun:
+class _MarkedAttempt:
     """An attempt whose mark is written down."""
 
     marked: Entry
@@ -60,7 +60,7 @@ class Sending:
         self._patience = patience
         self._refresh = False
         self._refreshed = False
-        # After a restart nobody remembers how the last attempt failed, only that it is in doubt.
+        # The entry says that the last attempt is in doubt, but not how it failed.
         self._asks = entry.doubt
         self._origin = origin_of(entry.url)
         self._budget = engine.origins.budget(self._origin, self._clock.monotonic())
@@ -77,20 +77,20 @@ class Sending:
             if not await self._has_token():
                 continue
             takes_token = self._entry.attempts > 0
-            begun: Optional[_Begun] = None
+            attempt: Optional[_MarkedAttempt] = None
             try:
-                begun = await self._begin()
+                attempt = await self._begin()
             finally:
                 # Nothing is sent: other retries may use the token.
-                if begun is None and takes_token:
+                if attempt is None and takes_token:
                     self._budget.give_back()
-            if begun is not None:
-                result = await self._attempt(begun)
-                await self._record(begun, result)
+            if attempt is not None:
+                result = await self._attempt(attempt)
+                await self._record(attempt, result)
 
     # Before an attempt
 
-    async def _begin(self) -> Optional["_Begun"]:
+    async def _begin(self) -> Optional["_MarkedAttempt"]:
         """Fetches credentials and marks an attempt. Returns None if the intent is to be looked at again."""
         credentials = await self._fetch_credentials()
         # Waiting and fetching took time.
@@ -103,7 +103,7 @@ class Sending:
             return None
         self._entry = marked
         self._engine.emit("marked", marked)
-        return _Begun(marked, before.doubt, credentials)
+        return _MarkedAttempt(marked, before.doubt, credentials)
 
     async def _has_outlived(self) -> bool:
         """Ends the intent if nothing may be sent any more."""
@@ -111,7 +111,7 @@ class Sending:
         finish = end_of_life(self._settings.life, self._clock.now(), entry.times, entry.doubt)
         if finish is None:
             return False
-        written = await self._engine.write(entry, ended(self._engine, entry, finish))
+        written = await self._engine.write(entry, with_end(self._engine, entry, finish))
         if written is None:
             await self._reload()
         else:
@@ -169,11 +169,11 @@ class Sending:
 
     # The attempt
 
-    async def _attempt(self, begun: "_Begun") -> Union[Answer, Failure]:
-        entry = begun.marked
+    async def _attempt(self, attempt: "_MarkedAttempt") -> Union[Answer, Failure]:
+        entry = attempt.marked
         request = self._engine.request_of(entry)
         key_header = f'"{entry.key}"' if entry.dialect == "draft-07" else entry.key
-        outgoing = with_key(request, request.body, key_header, begun.credentials)
+        outgoing = with_key(request, request.body, key_header, attempt.credentials)
         timeout = min(
             self._patience.attempt_seconds(self._settings.attempt_timeout), self._key_seconds_left(entry)
         )
@@ -208,14 +208,14 @@ class Sending:
         now = max(self._clock.now(), entry.latest_at or 0)
         return (ends_at - KEY_LIFE_MARGIN_MS - now) / 1000
 
-    async def _record(self, begun: "_Begun", result: Union[Answer, Failure]) -> None:
+    async def _record(self, attempt: "_MarkedAttempt", result: Union[Answer, Failure]) -> None:
         """Writes down what an answer means."""
         self._learn(result)
-        base, doubt = begun.marked, begun.doubt
+        base, doubt = attempt.marked, attempt.doubt
         decision = self._decide(base, doubt, result)
-        self._engine.emit("answered", begun.marked, result, name_of(decision))
+        self._engine.emit("answered", attempt.marked, result, name_of(decision))
         while True:
-            after = after_answer(self._engine, begun.marked, base, decision, result)
+            after = after_answer(self._engine, attempt.marked, base, decision, result)
             recorded = await self._engine.write(base, after)
             if recorded is not None:
                 break
@@ -224,15 +224,15 @@ class Sending:
             if base.end is not None:
                 return
             # Another process that began an attempt meanwhile has sent it, or will.
-            doubt = doubt or base.attempts != begun.marked.attempts
+            doubt = doubt or base.attempts != attempt.marked.attempts
             decision = self._decide(base, doubt, result)
         self._entry = recorded
         if isinstance(decision, Finish):
             if decision.kind == "done":
                 self._budget.give_back()
-            self._engine.emit("ended", begun.marked, result, name_of(decision))
+            self._engine.emit("ended", attempt.marked, result, name_of(decision))
             return
-        self._engine.emit("recorded", begun.marked, result, name_of(decision))
+        self._engine.emit("recorded", attempt.marked, result, name_of(decision))
         self._asks = isinstance(decision, Ask)
         self._refresh = isinstance(decision, Retry) and decision.refresh
         if isinstance(result, Answer) and result.status not in (401, 407):
