@@ -394,6 +394,7 @@ class Arguments(unittest.TestCase):
             {"retention": True},
             {"attempt_timeout": float("inf")},
             {"answer_bytes_max": 0},
+            {"answer_bytes_max": 16 * 1024 * 1024 + 1},
             {"secret": "a text of more than sixteen letters"},
         ):
             with self.subTest(settings), self.assertRaises(ValueError):

@@ -7,10 +7,12 @@ import stat
 from typing import Any, Callable, List, Tuple
 from unittest import mock
 
-from firstwrite import FileStorage, SqliteStorage, Storage, StorageError
+from firstwrite import Answer, FileStorage, SqliteStorage, Storage, StorageError
 from firstwrite.entry import decode, encode
+from firstwrite.request import BODY_BYTES_MAX
+from firstwrite.settings import ANSWER_BYTES_MOST
 from firstwrite.storage.model import ENTRIES_MAX
-from tests.fakes import Rig
+from tests.fakes import URL, Rig
 from tests.test_storage import Folder, create, entry
 
 
@@ -97,6 +99,32 @@ class Room(Folder):
                 self.assertTrue(storage.delete("intent 2", entry.revision))
                 rig.pay("one more")
                 self.assertEqual(names(storage), ["intent 0", "intent 1", "one more"])
+
+
+class Large(Folder):
+    def test_an_entry_that_could_not_be_read_again_is_not_written(self) -> None:
+        storage = FileStorage(os.path.join(self.folder, "intents"))
+        create(storage, "a")
+        with mock.patch("firstwrite.storage.files._ENTRY_BYTES_MAX", 100):
+            for write in (
+                lambda: create(storage, "b"),
+                lambda: storage._write(os.path.basename(storage.list()[0].where), b"x" * 101),
+            ):
+                with self.assertRaisesRegex(StorageError, "larger"):
+                    write()
+        self.assertEqual(names(storage), ["a"])
+
+    def test_the_largest_request_and_answer_are_read_again(self) -> None:
+        for name, storage in self.storages():
+            with self.subTest(name):
+                body = b"x" * BODY_BYTES_MAX
+                rig = Rig(
+                    Answer(201, {}, b"y" * ANSWER_BYTES_MOST), storage=storage, answer_bytes_max=ANSWER_BYTES_MOST
+                )
+                rig.client.intent("i", "POST", URL, body=body).send()
+                found = rig.client.find("i")
+                assert found is not None and found.end is not None
+                self.assertEqual(found.end.body, b"y" * ANSWER_BYTES_MOST)
 
 
 class Places(Folder):

@@ -147,6 +147,8 @@ class FileStorage:
         return data
 
     def _write(self, file: str, data: bytes) -> None:
+        if len(data) > _ENTRY_BYTES_MAX:
+            raise StorageError(f"{self._at(file)}: an entry of {len(data)} bytes is larger than can be read again")
         # One name for all temporary files: the lock is held, and what a crash left is written over.
         temporary = self._at(_TEMPORARY)
         try:
