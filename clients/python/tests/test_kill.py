@@ -196,6 +196,9 @@ class OnArrival(Killing):
 class AtRandom(Killing):
     """Seeded histories: faults of the server, kills at random moments and steps, restarts until all is done."""
 
+    starts = 0
+    kills = 0
+
     def run_seed(self, seed: int) -> None:
         chance = random.Random(seed)
         plan = Plan(
@@ -240,6 +243,8 @@ class AtRandom(Killing):
                 bed.close_port(50)
         finally:
             ends = [self.wait(child, seconds) for child in children]
+        self.starts += len(ends)
+        self.kills += ends.count(False)
         return all(ends)
 
     def test_random_histories(self) -> None:
@@ -257,6 +262,8 @@ class AtRandom(Killing):
             if long and seed % 100 == 0:
                 print(f"seed {seed}", file=sys.stderr, flush=True)
                 self.renew_bed()
+        if long:
+            print(f"{runs} histories, {self.starts} starts, {self.kills} kills", file=sys.stderr, flush=True)
 
     def renew_bed(self) -> None:
         """Takes another bed: the log of one has an end, and its books grow."""
