@@ -6,6 +6,7 @@
 mod bed;
 mod disk;
 mod first_lines;
+mod fleet;
 mod kills;
 mod order;
 mod transports;
