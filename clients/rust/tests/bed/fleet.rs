@@ -59,20 +59,21 @@ async fn a_thousand_clients_come_back_to_the_demo_spread_out_and_none_too_early(
     };
     tokio::join!(outage, send_all(&bed, &clock, "told"));
     let Recovery { peak, mean, .. } = check(&bed, "told").await;
+    println!("told: peak {peak}/s, mean {mean:.0}/s, {:.2}", peak / mean);
     assert!(peak <= 2.0 * mean, "{peak}/s after a mean of {mean}/s");
     if std::env::var_os(LONG).is_some() {
         let closed = json!({"ms": OUTAGE.as_millis()}).to_string();
         bed.ask(Method::POST, "close", &closed).await;
         send_all(&bed, &clock, "refused").await;
         // Its rate falls from its first moment on, so the peak is near twice the mean: told, and not asserted.
-        check(&bed, "refused").await;
+        let Recovery { peak, mean, .. } = check(&bed, "refused").await;
+        println!("refused: peak {peak}/s, mean {mean:.0}/s, {:.2}", peak / mean);
     }
 }
 
 async fn check(bed: &Bed, outage: &str) -> Recovery {
     let begins = format!("fleet/{outage}/");
     let recovery = Recovery::of(&bed.log(&begins).await);
-    println!("{outage}: {recovery:?}, {:.2}", recovery.peak / recovery.mean);
     assert_eq!((recovery.came_back, recovery.too_early), (CLIENTS, 0), "{outage}");
     let counts = bed.effects(&begins).await;
     assert_eq!(counts.len(), usize::try_from(CLIENTS).unwrap());

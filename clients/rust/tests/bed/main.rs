@@ -7,6 +7,7 @@ mod bed;
 mod disk;
 mod first_lines;
 mod fleet;
+mod foreign;
 mod kills;
 mod order;
 mod transports;
