@@ -23,18 +23,24 @@ PEERS = "FIRSTWRITE_PEERS"
 """Folder of the peers, each with a `run.sh PORT`."""
 BINARY = "FIRSTWRITE_BINARY"
 """The built program, for a gateway in front of a server that ignores keys."""
-
-AT_ONCE = 10
-SECONDS_TO_START = 180
-
-_folder: Optional[str] = None
+REQUIRED = "FIRSTWRITE_TEST_FOREIGN"
+"""Set, the tests fail where one of the two above is missing."""
 
 
 def needs_peers() -> None:
     """Skips the tests if there are no peers. They are given by people who have them, in CI too."""
     for variable in (PEERS, BINARY):
         if not os.environ.get(variable):
-            raise unittest.SkipTest(f"{variable} is not set")
+            message = f"{variable} is not set"
+            if os.environ.get(REQUIRED):
+                raise AssertionError(message)
+            raise unittest.SkipTest(message)
+
+
+AT_ONCE = 10
+SECONDS_TO_START = 180
+
+_folder: Optional[str] = None
 
 
 def remove_copies() -> None:
