@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Tuple
 
 VARIABLE = "FIRSTWRITE_TEST_BED"
 _CLOSED_MAX = 1000
+_LOOKS_MAX = 4000
 _pause = threading.Event()
 
 CREDENTIALS = {"Authorization": "Bearer demo-acme"}
@@ -73,6 +74,14 @@ class Bed:
         answer = self._call("GET", f"/_bed/log?since={since}")
         assert not answer["full"], "the bed's log is full; use another bed"
         return answer["entries"], answer["next"]
+
+    def wait_for_request(self, customer: str, since: int) -> None:
+        """Waits until the proxy has read a request that asks for something, from a number of the log on."""
+        for _ in range(_LOOKS_MAX):
+            if any(entry["customer"] == customer for entry in self.log(since)[0]):
+                return
+            _pause.wait(0.005)
+        raise AssertionError(f"no request of {customer} arrived")
 
     def payments_of(self) -> Dict[str, List[Dict[str, Any]]]:
         """Returns the demo's payments by customer."""

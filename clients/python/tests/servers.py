@@ -136,7 +136,7 @@ def trusting_context() -> ssl.SSLContext:
 
 
 def closed_port() -> int:
-    """Returns a port on which nobody listens."""
+    """Returns a port on which no server listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

@@ -154,7 +154,7 @@ class AgainstTheDemo(unittest.TestCase):
                 seen: List[str] = []
 
                 def restart(event: Any) -> None:
-                    # The demo dies at the request's own fault; without it the next attempt finds nobody.
+                    # The demo dies at the request's own fault; without it the next attempt finds no server.
                     if event.step == "recorded" and not seen:
                         seen.append(event.step)
                         bed.restart_demo()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 import unittest
 
 from firstwrite import (
+    Answer,
     Client,
     IntentConflict,
     IntentGone,
     MemoryStorage,
     SealError,
+    SqliteStorage,
     WrongState,
 )
 from tests.fakes import KEPT, URL, ManualClock, Rig, ScriptedTransport, answer, lost, not_sent, problem
@@ -49,15 +54,34 @@ class Opening(unittest.TestCase):
             ("URL", lambda: rig.client.intent("checkout/cart_42", "POST", URL + "/x", json={"amount": 1})),
             ("method", lambda: rig.client.intent("checkout/cart_42", "PUT", URL, json={"amount": 1})),
             (
-                "headers",
+                "content headers",
                 lambda: rig.client.intent(
-                    "checkout/cart_42", "POST", URL, json={"amount": 1}, headers={"Prefer": "respond-async"}
+                    "checkout/cart_42", "POST", URL, json={"amount": 1}, headers={"Content-Language": "de"}
                 ),
             ),
         ):
             with self.subTest(what), self.assertRaisesRegex(IntentConflict, what):
                 call()
         self.assertEqual(rig.transport.requests, [])
+
+    def test_other_headers_may_differ_and_those_that_were_stored_are_sent(self) -> None:
+        rig = Rig(answer(201, KEPT))
+        for trace in ("one", "two"):
+            rig.client.intent("i", "POST", URL, json={}, headers={"Traceparent": trace, "User-Agent": trace})
+        rig.client.intent("i", "POST", URL, json={}).send()
+        sent = dict(rig.transport.requests[0].headers)
+        self.assertEqual((sent["traceparent"], sent["user-agent"]), ("one", "one"))
+
+    def test_the_dialect_of_the_first_attempt_stays(self) -> None:
+        storage = MemoryStorage()
+        opened = Rig(storage=storage, dialect="generic")
+        opened.pay()
+        # Nothing was sent in the first dialect, so the present one counts.
+        Rig(lost(), storage=storage, dialect="draft-07").send_once()
+        rig = Rig(answer(400, None, {"error": {"type": "idempotency_error"}}), storage=storage, dialect="stripe")
+        pay = rig.pay()
+        end = pay.send()
+        self.assertEqual((rig.transport.keys(), end.kind), ([f'"{pay.key}"'], "unknown"))
 
     def test_an_intent_with_an_end_is_not_sent_again(self) -> None:
         rig = Rig(answer(201, KEPT, {"id": "pay_1"}))
@@ -101,10 +125,21 @@ class DerivedKeys(unittest.TestCase):
         with self.assertRaisesRegex(WrongState, "derived"):
             pay.supersede("POST", URL, json={"amount": 2})
 
-    def test_without_a_durable_storage_an_earlier_life_may_have_sent(self) -> None:
-        # A process before this one may have sent the same key, and nothing remembers it.
-        rig = Rig(answer(403), secret=self.SECRET)
-        self.assertEqual(rig.pay().send().kind, "unknown")
+    def test_where_no_entry_stands_an_earlier_life_may_have_sent_a_derived_key(self) -> None:
+        # A process before this one may have sent it, and nothing remembers that; a durable storage may be a new one.
+        folder = tempfile.mkdtemp(prefix="firstwrite-intent-")
+        self.addCleanup(shutil.rmtree, folder)
+        for storage in (MemoryStorage(), SqliteStorage(os.path.join(folder, "intents.db"))):
+            with self.subTest(type(storage).__name__):
+                rig = Rig(answer(403), secret=self.SECRET, storage=storage)
+                end = rig.pay().send()
+                self.assertEqual((end.kind, end.safe_new_key), ("unknown", False))
+
+    def test_giving_up_a_derived_key_that_was_never_sent_here_is_unknown(self) -> None:
+        rig = Rig(not_sent(), secret=self.SECRET)
+        rig.send_once()
+        rig.clock.advance(3600)
+        self.assertEqual(rig.pay().send(wait_for=0).kind, "unknown")
 
 
 class Ends(unittest.TestCase):
@@ -126,10 +161,24 @@ class Ends(unittest.TestCase):
             end.json()
 
     def test_an_answer_that_was_not_kept_and_does_not_say_its_status_is_unknown(self) -> None:
-        for first_status in (None, "201", True):
+        for first_status in (None, "201", True, 0, 99, 600, 201.0, -201):
             with self.subTest(first_status):
                 end = Rig(problem("answer-not-kept", 409, first_status=first_status)).pay().send()
                 self.assertEqual((end.kind, end.safe_new_key), ("unknown", False))
+
+    def test_a_refusal_of_a_gateway_is_read_in_every_dialect(self) -> None:
+        for dialect in ("stripe", "generic"):
+            with self.subTest(dialect):
+                end = Rig(problem("answer-not-kept", 409, first_status=201), dialect=dialect).pay().send()
+                self.assertEqual((end.kind, end.status), ("done", 201))
+                replies = problem("outcome-unknown", 422, retryable=True), answer(201)
+                rig = Rig(*replies, dialect=dialect, status="never")
+                self.assertEqual(rig.pay().send().kind, "done")
+
+    def test_the_body_of_a_long_answer_is_not_kept(self) -> None:
+        end = Rig(Answer(201, {"location": "/payments/1"}, b'{"id": "pay', truncated=True)).pay().send()
+        self.assertEqual((end.kind, end.body, end.truncated), ("done", None, True))
+        self.assertEqual(end.headers["location"], "/payments/1")
 
     def test_an_unsent_intent_cannot_be_acknowledged(self) -> None:
         with self.assertRaisesRegex(WrongState, "no end yet"):
@@ -193,6 +242,8 @@ class Superseding(unittest.TestCase):
             ("unknown", [answer(500, KEPT)]),
             ("expired", [problem("key-expired", 410)]),
             ("refused", [problem("key-reused", 422)]),
+            # The problem says that a new key is safe, but of an end that is not known this counts for nothing.
+            ("unknown", [problem("strange", 500, safe_new_key=True)]),
         ):
             rig = Rig(*replies)
             pay = rig.pay()
@@ -343,6 +394,7 @@ class Arguments(unittest.TestCase):
             {"retention": True},
             {"attempt_timeout": float("inf")},
             {"answer_bytes_max": 0},
+            {"answer_bytes_max": 16 * 1024 * 1024 + 1},
             {"secret": "a text of more than sixteen letters"},
         ):
             with self.subTest(settings), self.assertRaises(ValueError):

@@ -21,6 +21,7 @@ import unittest
 from dataclasses import asdict, replace
 from typing import Any, Dict, List, Optional
 
+from firstwrite.entry import decode
 from tests import worker
 from tests.bed import Bed, needs_bed
 from tests.worker import Books, Plan
@@ -154,12 +155,49 @@ class EachStep(Killing):
                     os.mkdir(self.folder)
                     plan = self.plan(storage, f"{storage}-{step}")
                     self.assertFalse(self.start(replace(plan, kill_at=step)), "the step did not happen")
+                    if STEPS.index(step) >= STEPS.index("sent"):
+                        # At `sent` the bytes have left the process that was killed.
+                        bed.wait_for_request(f"{storage}-{step}/1", _next)
+                    else:
+                        self.assertEqual(bed.log(_next)[0], [], "a byte was sent before its mark")
                     self.assertTrue(self.start(plan))
+                    self.check(plan)
+
+
+class OnArrival(Killing):
+    """The application is killed from outside, once the server has its request and before it has an answer."""
+
+    def test_a_kill_while_the_answer_is_waited_for(self) -> None:
+        for storage in ("sqlite", "files"):
+            for transport in transports():
+                with self.subTest(storage=storage, transport=transport):
+                    name = f"arrival-{storage}-{transport.replace(', ', '-')}/1"
+                    plan = Plan(
+                        folder=tempfile.mkdtemp(dir=self.folder),
+                        storage=storage,
+                        transport=transport,
+                        url=bed.payments,
+                        intents={name: 1200},
+                        headers={"X-Bed-Fault": "delay=500"},
+                    )
+                    child = self.fork(plan)
+                    try:
+                        bed.wait_for_request(name, _next)
+                    finally:
+                        os.kill(child, signal.SIGKILL)
+                        _, status = os.waitpid(child, 0)
+                    self.assertTrue(os.WIFSIGNALED(status), "the answer came before the kill")
+                    left = decode(worker._settings(plan)["storage"].read(name).data, storage)
+                    self.assertEqual((left.attempts, left.doubt, left.state), (1, True, "sending"))
+                    self.assertTrue(self.wait(self.fork(plan)))
                     self.check(plan)
 
 
 class AtRandom(Killing):
     """Seeded histories: faults of the server, kills at random moments and steps, restarts until all is done."""
+
+    starts = 0
+    kills = 0
 
     def run_seed(self, seed: int) -> None:
         chance = random.Random(seed)
@@ -205,6 +243,8 @@ class AtRandom(Killing):
                 bed.close_port(50)
         finally:
             ends = [self.wait(child, seconds) for child in children]
+        self.starts += len(ends)
+        self.kills += ends.count(False)
         return all(ends)
 
     def test_random_histories(self) -> None:
@@ -222,6 +262,8 @@ class AtRandom(Killing):
             if long and seed % 100 == 0:
                 print(f"seed {seed}", file=sys.stderr, flush=True)
                 self.renew_bed()
+        if long:
+            print(f"{runs} histories, {self.starts} starts, {self.kills} kills", file=sys.stderr, flush=True)
 
     def renew_bed(self) -> None:
         """Takes another bed: the log of one has an end, and its books grow."""

@@ -117,7 +117,8 @@ class Package(unittest.TestCase):
         shutil.copytree(os.path.join(ROOT, "tests"), os.path.join(tests, "tests"))
         vectors = os.path.join(ROOT, "..", "vectors")
         shutil.copytree(vectors, os.path.join(self.folder, "alone", "vectors"), dirs_exist_ok=True)
-        modules = ["tests.test_vectors", "tests.test_intent", "tests.test_send", "tests.test_queue"]
+        names = ("vectors", "intent", "send", "meanwhile", "clock", "queue")
+        modules = [f"tests.test_{name}" for name in names]
         output = self.run_python(
             python,
             "-W",

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
+import sqlite3
+import tempfile
 import threading
 import unittest
 from typing import Any, Callable, Dict, List, Optional
 
-from firstwrite import Answer, IntentConflict, Lane, MemoryStorage, Outgoing, QueuedIntent, WrongState
+from firstwrite import (
+    Answer,
+    IntentConflict,
+    Lane,
+    MemoryStorage,
+    Outgoing,
+    QueuedIntent,
+    SqliteStorage,
+    StorageDamaged,
+    WrongState,
+)
+from firstwrite.entry import decode
 from tests.fakes import KEPT, URL, AsyncRig, Rig, answer, lost, problem
 
 DONE = answer(201, KEPT)
@@ -64,8 +79,16 @@ class Bench:
     def acknowledge(self, name: str) -> None:
         self.queue.acknowledge(name)
 
+    def supersede(self, name: str, amount: int) -> None:
+        self.queue.supersede(name, "POST", URL, json={"amount": amount})
+
     def states(self) -> List[Any]:
         return [(info.name, info.state) for info in self.queue.entries()]
+
+    def stored(self, name: str) -> Any:
+        item = self.storage.read(name)
+        assert item is not None
+        return decode(item.data, "memory", name)
 
     @property
     def clock(self) -> Any:
@@ -101,6 +124,9 @@ class AsyncBench(Bench):
 
     def acknowledge(self, name: str) -> None:
         asyncio.run(self.async_queue.acknowledge(name))
+
+    def supersede(self, name: str, amount: int) -> None:
+        asyncio.run(self.async_queue.supersede(name, "POST", URL, json={"amount": amount}))
 
     def states(self) -> List[Any]:
         return [(info.name, info.state) for info in asyncio.run(self.async_queue.entries())]
@@ -254,6 +280,11 @@ class Lanes(unittest.TestCase):
             bench.enqueue("a", 2, name="a/1")
         with self.assertRaises(IntentConflict):
             bench.enqueue("b", 1, name="a/1")
+        Rig(storage=bench.storage).pay("alone", amount=7)
+        with self.assertRaisesRegex(IntentConflict, "lane"):
+            bench.enqueue("a", 7, name="alone")
+        with self.assertRaisesRegex(IntentConflict, "lane"):
+            Rig(storage=bench.storage).pay("a/1", amount=1)
         bench.run()
         self.assertEqual((bench.sent, bench.seen), ([1], ["apply a/1", "confirm a/1 done"]))
 
@@ -291,6 +322,76 @@ class Lanes(unittest.TestCase):
         self.assertNotIn(2, bench.sent)
 
 
+    def test_what_is_superseded_is_sent_last_in_its_lane(self) -> None:
+        bench = self.bench()
+        for amount in (1, 2, 3):
+            bench.enqueue("a", amount)
+        key = bench.stored("a/1").key
+        bench.supersede("a/1", 9)
+        self.assertEqual(bench.seen[3:], ["apply a/1"])
+        self.assertEqual([name for name, _ in bench.states()], ["a/2", "a/3", "a/1"])
+        self.assertEqual((bench.stored("a/1").lane, bench.stored("a/1").key == key), ("a", False))
+        bench.enqueue("a", 4)
+        self.assertEqual(bench.run(), [Lane("a", "empty")])
+        self.assertEqual(bench.sent, [2, 3, 9, 4])
+
+    def test_a_refused_intent_is_rolled_back_before_another_request_is_applied(self) -> None:
+        bench = self.bench()
+        bench.replies = {1: [answer(422, KEPT)]}
+        for amount in (1, 2):
+            bench.enqueue("a", amount)
+        # A runner without hooks ended it.
+        other = self.bench(storage=bench.storage, hooks=False)
+        other.replies = bench.replies
+        other.run()
+        bench.supersede("a/1", 9)
+        self.assertEqual(bench.seen[2:], ["rollback a/1 refused", "apply a/1"])
+        bench.run()
+        self.assertEqual(bench.sent, [9])
+        self.assertEqual(bench.seen[4:], ["confirm a/2 done", "confirm a/1 done"])
+
+    def test_what_may_have_happened_is_not_superseded(self) -> None:
+        for reply in (answer(500, KEPT), problem("strange", 500, safe_new_key=True), lost(), DONE):
+            bench = self.bench()
+            bench.replies = {1: [reply, problem("key-expired", 410)]}
+            bench.enqueue("a", 1)
+            bench.run()
+            before = bench.stored("a/1")
+            with self.subTest(repr(reply)), self.assertRaises(WrongState):
+                bench.supersede("a/1", 9)
+            self.assertEqual(bench.stored("a/1"), before)
+
+    def test_an_intent_outside_of_the_queue_is_not_superseded_by_it(self) -> None:
+        bench = self.bench()
+        Rig(storage=bench.storage).pay("alone")
+        with self.assertRaisesRegex(WrongState, "no lane"):
+            bench.supersede("alone", 9)
+
+    def test_a_damaged_entry_at_the_end_stops_its_lane_there(self) -> None:
+        bench = self.bench()
+        for amount in (1, 2):
+            bench.enqueue("a", amount)
+        stored = bench.storage._entries["a/2"]
+        bench.storage._entries["a/2"] = stored._replace(data=stored.data[:50])
+        self.assertEqual([lane.state for lane in bench.run()], ["failed"])
+        self.assertEqual(bench.sent, [1])
+
+
+    def test_a_lane_with_nothing_but_a_damaged_entry_is_told(self) -> None:
+        folder = tempfile.mkdtemp(prefix="firstwrite-queue-")
+        self.addCleanup(shutil.rmtree, folder)
+        path = os.path.join(folder, "intents.db")
+        bench = self.bench(storage=SqliteStorage(path))
+        bench.enqueue("a", 1)
+        bench.enqueue("b", 2)
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE firstwrite_intents SET entry = X'00' WHERE name = 'a/1'")
+        failed, empty = bench.run()
+        self.assertEqual((failed.name, failed.state, failed.head), ("a", "failed", "a/1"))
+        self.assertIsInstance(failed.error, StorageDamaged)
+        self.assertEqual((empty, bench.sent), (Lane("b", "empty"), [2]))
+
+
 class AsyncLanes(Lanes):
     bench = AsyncBench
 
@@ -320,6 +421,6 @@ class Alone(unittest.TestCase):
         bench.enqueue("a", 1)
         pay = bench.rig.client.find("a/1")
         assert pay is not None
-        for call in (pay.send, pay.resume):
-            with self.assertRaisesRegex(WrongState, "the queue sends it"):
+        for call in (pay.send, pay.resume, lambda: pay.supersede("POST", URL, json={"amount": 2})):
+            with self.assertRaisesRegex(WrongState, "the queue sends, resumes and supersedes it"):
                 call()

@@ -21,7 +21,7 @@ class Names(unittest.TestCase):
         self.assertEqual(rig.client.intents(), [])
 
     def test_a_name_that_is_too_long_is_refused(self) -> None:
-        self.refused("ü" * (NAME_BYTES_MAX // 2 + 1), "the most is 512")
+        self.refused("ü" * (NAME_BYTES_MAX // 2 + 1), "the most is 255")
 
     def test_the_longest_name_is_taken(self) -> None:
         Rig().client.intent("ü" * (NAME_BYTES_MAX // 2), "POST", URL)
@@ -66,6 +66,10 @@ class Requests(unittest.TestCase):
             with self.subTest(what):
                 self.refused(reason, json=value)
 
+    def test_a_body_of_eight_mebibytes_is_taken(self) -> None:
+        self.assertEqual(BODY_BYTES_MAX, 8 * 1024 * 1024)
+        Rig().client.intent("i", "POST", URL, body=b"x" * BODY_BYTES_MAX)
+
     def test_a_body_that_is_too_long(self) -> None:
         self.refused("the most is", body=b"x" * (BODY_BYTES_MAX + 1))
 
@@ -102,6 +106,9 @@ class Requests(unittest.TestCase):
         for headers, reason in (
             ({"Authorization": "Bearer secret"}, "`credentials`"),
             ({"Cookie": "a=b"}, "`credentials`"),
+            ({"Proxy-Authorization": "a"}, "`credentials`"),
+            ({"X-API-Key": "a"}, "`credentials`"),
+            ({"Api-Key": "a"}, "`credentials`"),
             ({"Idempotency-Key": "k"}, "the client's own"),
             ({"Content-Length": "1"}, "the client's own"),
             ({"X A": "b"}, "word"),
@@ -172,6 +179,16 @@ class Entries(unittest.TestCase):
     def test_an_entry_of_another_intent_is_damage(self) -> None:
         with self.assertRaisesRegex(StorageDamaged, "bestellung"):
             decode(encode(self.ENTRY), "memory", "another")
+
+    def test_an_entry_from_before_the_latest_time_was_written_is_read(self) -> None:
+        import hashlib
+        import json
+
+        document = json.loads(encode(self.ENTRY).partition(b"\n")[2])
+        del document["latest_at"]
+        text = json.dumps(document).encode()
+        head = f"firstwrite-intent 1 {hashlib.sha256(text).hexdigest()}\n".encode()
+        self.assertEqual(decode(head + text, "memory"), self.ENTRY)
 
     def test_an_entry_of_a_later_version_is_named(self) -> None:
         data = encode(self.ENTRY).replace(b"firstwrite-intent 1", b"firstwrite-intent 2", 1)

@@ -283,10 +283,11 @@ class Time(unittest.TestCase):
         rig.send_once()
         rig.clock.advance(3530)
         self.assertEqual(rig.pay().send().kind, "expired")
-        self.assertEqual(rig.transport.timeouts, [1, 70])
+        # A minute of the key's life is left alone.
+        self.assertEqual(rig.transport.timeouts, [1, 10])
 
-    def test_a_clock_that_jumped_back_neither_ends_nor_blocks_an_intent(self) -> None:
-        rig = Rig(lost(), answer(201, KEPT))
+    def test_a_clock_that_jumped_back_neither_ends_nor_blocks_an_intent_without_doubt(self) -> None:
+        rig = Rig(not_sent(), answer(201, KEPT))
         rig.send_once()
         rig.clock.day -= 365 * 86_400_000
         self.assertEqual(rig.pay().send().kind, "done")
@@ -401,6 +402,18 @@ class Status(unittest.TestCase):
         self.assertEqual(asked["authorization"], "Bearer demo-acme")
         self.assertNotIn("idempotency-key", asked)
 
+    def test_a_server_that_passed_an_uncertain_answer_on_is_asked(self) -> None:
+        for dialect in ("draft-07", "stripe", "generic"):
+            rig = Rig(
+                answer(501, {"Idempotency-Outcome": "unknown"}),
+                answer(200, None, {"state": "completed"}),
+                answer(201, KEPT),
+                dialect=dialect,
+            )
+            with self.subTest(dialect):
+                self.assertEqual(rig.pay().send().kind, "done")
+                self.assertEqual(len(self.asked(rig)), 1)
+
     def test_an_interim_answer_is_waited_for(self) -> None:
         rig = Rig(
             self.INTERIM,
@@ -450,7 +463,24 @@ class Status(unittest.TestCase):
         with self.assertRaises(Pending):
             rig.pay().send(wait_for=10)
         waits = [url.rpartition("=")[2] for url in self.asked(rig)]
-        self.assertEqual(waits, ["9s", "5s", "1s"])
+        self.assertEqual(waits, ["7s", "3s", f"https://api.example:443/.firstwrite/operations/{rig.pay().key}"])
+        self.assertEqual(rig.transport.timeouts[1:], [9, 5, 1])
+
+    def test_asking_waits_two_seconds_less_than_an_attempt_lasts(self) -> None:
+        for attempt_timeout, wait in ((30, "?wait=20s"), (7.5, "?wait=5s"), (2.9, ""), (0.5, "")):
+            rig = Rig(
+                self.INTERIM,
+                answer(200, None, {"state": "completed"}),
+                answer(201, KEPT),
+                attempt_timeout=attempt_timeout,
+            )
+            pay = rig.pay()
+            pay.send(wait_for=60)
+            with self.subTest(attempt_timeout):
+                self.assertEqual(
+                    self.asked(rig), [f"https://api.example:443/.firstwrite/operations/{pay.key}{wait}"]
+                )
+                self.assertLessEqual(rig.transport.timeouts[1], attempt_timeout)
 
     def test_asking_ends_with_the_time_of_giving_up(self) -> None:
         rig = Rig(

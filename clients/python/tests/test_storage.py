@@ -338,6 +338,30 @@ class Damage(Folder):
         with self.assertRaisesRegex(StorageDamaged, "damaged"):
             rig.pay()
 
+    def test_an_entry_that_cannot_be_read_does_not_hide_the_others(self) -> None:
+        path = os.path.join(self.folder, "intents.db")
+        rig = Rig(storage=SqliteStorage(path))
+        for name in ("a", "b", "c"):
+            rig.pay(name)
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE firstwrite_intents SET entry = 'text' WHERE name = 'b'")
+        states = [(info.name, info.state) for info in rig.client.intents()]
+        self.assertEqual(states, [("a", "open"), ("b", "damaged"), ("c", "open")])
+
+        rig = Rig(storage=FileStorage(os.path.join(self.folder, "intents")))
+        for name in ("a", "b", "c"):
+            rig.pay(name)
+        (first, second, _) = (item.where for item in rig.storage.list())
+        with open(second, "r+b") as stream:
+            stream.truncate(100_000_000)
+        self.assertEqual([info.state for info in rig.client.intents()], ["open", "damaged", "open"])
+        os.unlink(second)
+        # As a file that its owner may not read; root may read any.
+        os.mkdir(second)
+        infos = rig.client.intents()
+        self.assertEqual([info.state for info in infos], ["open", "damaged", "open"])
+        self.assertEqual((infos[0].where, infos[1].where), (first, second))
+
     def test_a_file_that_is_no_database_is_left_as_it_is(self) -> None:
         path = os.path.join(self.folder, "intents.db")
         with open(path, "wb") as stream:

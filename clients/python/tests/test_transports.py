@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 import time
 import unittest
 from typing import Any, Callable, Dict, Iterator, List, Optional
 from unittest import mock
 
-from firstwrite import Answer
+from firstwrite import Answer, NotSent, Outgoing
 from tests.carriers import CARRIERS, Carrier, needs
 from tests.servers import Connection, RawServer, Script, closed_port, tls_context
 
@@ -517,7 +518,7 @@ class GivenClients(EachTransport):
     """Clients of the application in the place of the transports' own."""
 
     def send(self, transport: Any, url: str) -> str:
-        from firstwrite import Lost, NotSent, Outgoing
+        from firstwrite import Lost
 
         try:
             answer = transport.send(Outgoing("POST", url, (), b""), 5, 1000, lambda: None)
@@ -564,6 +565,33 @@ class GivenClients(EachTransport):
 
             with self.subTest(repr(error)), httpx.Client(transport=httpx.MockTransport(handle)) as client:
                 self.assertEqual(self.send(HttpxTransport(client), "http://api.example/"), expected)
+
+    def test_an_httpx_client_that_waited_for_a_connection_too_long_sends_nothing(self) -> None:
+        needs("httpx")
+        import httpx
+
+        from firstwrite.transports.httpx import HttpxTransport
+
+        begun: List[str] = []
+        pause = threading.Event()
+
+        def handle(request: httpx.Request) -> httpx.Response:
+            # As a pool whose only connection is free when the time of the attempt is over.
+            trace = request.extensions["trace"]
+            for _ in range(2000):
+                if trace.__self__.watchdog.is_over:
+                    break
+                pause.wait(0.005)
+            trace("http11.send_request_headers.started", {"request": httpx.Request("POST", request.url)})
+            begun.append("sent")
+            return httpx.Response(201)
+
+        with httpx.Client(transport=httpx.MockTransport(handle)) as client:
+            transport = HttpxTransport(client)
+            outgoing = Outgoing("POST", "http://api.example/", (), b"")
+            with self.assertRaises(NotSent):
+                transport.send(outgoing, 0.05, 1000, lambda: None)
+        self.assertEqual(begun, [])
 
     def test_an_httpx_client_that_follows_redirects_does_not(self) -> None:
         needs("httpx")

@@ -22,9 +22,10 @@ JSON_BYTES_MAX = 256 * 1024
 _INTEGER_DIGITS_MAX = 20
 _WHITE_SPACE = " \t"
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_IMF_FIXDATE = re.compile(r"[A-Z][a-z]{2}, (\d{2}) ([A-Z][a-z]{2}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) GMT")
-_RFC_850 = re.compile(r"[A-Z][a-z]{5,8}, (\d{2})-([A-Z][a-z]{2})-(\d{2}) (\d{2}):(\d{2}):(\d{2}) GMT")
-_ASCTIME = re.compile(r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) ([ \d]\d) (\d{2}):(\d{2}):(\d{2}) (\d{4})")
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_IMF_FIXDATE = re.compile(r"([A-Z][a-z]{2}), (\d{2}) ([A-Z][a-z]{2}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) GMT")
+_RFC_850 = re.compile(r"([A-Z][a-z]{5,8}), (\d{2})-([A-Z][a-z]{2})-(\d{2}) (\d{2}):(\d{2}):(\d{2}) GMT")
+_ASCTIME = re.compile(r"([A-Z][a-z]{2}) ([A-Z][a-z]{2}) ([ \d]\d) (\d{2}):(\d{2}):(\d{2}) (\d{4})")
 
 
 class Failure(Enum):
@@ -38,7 +39,7 @@ class Failure(Enum):
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole answer. Header names are in lower case; values of the same name are joined by a comma."""
+    """A whole answer. Header names are kept in lower case; values of the same name are joined by a comma."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -46,10 +47,18 @@ class Answer:
     truncated: bool = False
     """True if the body was longer than the client reads; `body` is its beginning."""
 
+    def __post_init__(self) -> None:
+        if any(name != name.lower() for name in self.headers):
+            object.__setattr__(self, "headers", joined(self.headers.items()))
+
     def header(self, name: str) -> Optional[str]:
         """Returns the value of a header without white space around it."""
         value = self.headers.get(name)
         return None if value is None else value.strip(_WHITE_SPACE)
+
+    def says(self, name: str, word: str) -> bool:
+        """Returns true if the value of a header is this word, in letters of any case."""
+        return (self.header(name) or "").lower() == word
 
     def json_object(self) -> Optional[Dict[str, Any]]:
         """Returns the body if it is a JSON object of a sensible size."""
@@ -64,21 +73,26 @@ class Answer:
     @property
     def kept(self) -> bool:
         """True if the server says that it keeps this answer, so that a retry gets it again."""
-        return "idempotency-expires" in self.headers or self.replayed
+        return self.expires_at is not None or self.replayed
 
     @property
     def replayed(self) -> bool:
         """True if this is the answer of an earlier attempt."""
-        return (self.header("idempotent-replayed") or "").lower() == "true"
+        return self.says("idempotent-replayed", "true")
 
     @property
     def interim(self) -> bool:
         """True if a draft-07 server says that the final answer comes later."""
-        if 200 <= self.status < 300 and (self.header("idempotency-interim") or "").lower() == "true":
+        if 200 <= self.status < 300 and self.says("idempotency-interim", "true"):
             return True
         applied = (self.header("preference-applied") or "").split(",")
         preferences = {item.split(";")[0].strip(_WHITE_SPACE).lower() for item in applied}
         return self.status == 202 and "respond-async" in preferences
+
+    @property
+    def is_uncertain(self) -> bool:
+        """True if the server passed an answer on while the key stays uncertain: a retry will not get it again."""
+        return self.says("idempotency-outcome", "unknown")
 
     @property
     def expires_at(self) -> Optional[int]:
@@ -89,7 +103,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Problem:
-    """A refusal of a draft-07 server, as a problem document with the members that a client needs."""
+    """A refusal of a firstwrite server, as a problem document with the members that a client needs."""
 
     code: str
     retryable: bool
@@ -114,9 +128,13 @@ class Problem:
             code=code,
             retryable=retryable,
             safe_new_key=safe_new_key,
-            first_status=first_status if type(first_status) is int else None,
+            first_status=_status(first_status),
             retry_after=number(document.get("retry_after")),
         )
+
+
+def _status(value: object) -> Optional[int]:
+    return value if type(value) is int and 100 <= value <= 599 else None
 
 
 def number(value: object) -> Optional[float]:
@@ -148,33 +166,39 @@ def _retry_after_header(header: Optional[str], now: int) -> Optional[int]:
 
 def http_date(text: str) -> Optional[int]:
     """Reads an HTTP date, in the form of today or one of the two older ones, as milliseconds."""
+    if not text.isascii():
+        return None
     match = _IMF_FIXDATE.fullmatch(text)
     if match:
-        day, month, year, hour, minute, second = match.groups()
-        return _milliseconds(year, month, day, (hour, minute, second))
+        weekday, day, month, year, hour, minute, second = match.groups()
+        return _milliseconds(weekday, (year, month, day), (hour, minute, second))
     match = _RFC_850.fullmatch(text)
     if match:
-        day, month, short_year, hour, minute, second = match.groups()
-        century = "19" if int(short_year) >= 70 else "20"
-        return _milliseconds(century + short_year, month, day, (hour, minute, second))
+        weekday, day, month, short_year, hour, minute, second = match.groups()
+        if weekday not in _DAYS:
+            return None
+        year = ("19" if int(short_year) >= 70 else "20") + short_year
+        return _milliseconds(weekday[:3], (year, month, day), (hour, minute, second))
     match = _ASCTIME.fullmatch(text)
     if match:
-        month, day, hour, minute, second, year = match.groups()
-        return _milliseconds(year, month, day, (hour, minute, second))
+        weekday, month, day, hour, minute, second, year = match.groups()
+        return _milliseconds(weekday, (year, month, day), (hour, minute, second))
     return None
 
 
-def _milliseconds(year: str, month: str, day: str, time: Tuple[str, str, str]) -> Optional[int]:
-    if month not in _MONTHS:
+def _milliseconds(weekday: str, date: Tuple[str, str, str], time: Tuple[str, str, str]) -> Optional[int]:
+    if date[1] not in _MONTHS:
         return None
-    date = (int(year), _MONTHS.index(month) + 1, int(day))
+    year, month, day = int(date[0]), _MONTHS.index(date[1]) + 1, int(date[2])
     hour, minute, second = (int(part) for part in time)
-    if not (1970 <= date[0] and 1 <= date[2] <= calendar.monthrange(date[0], date[1])[1]):
+    if not (1970 <= year and 1 <= day <= calendar.monthrange(year, month)[1]):
+        return None
+    if _DAYS[calendar.weekday(year, month, day)][:3] != weekday:
         return None
     # A leap second is written as 60.
     if hour > 23 or minute > 59 or second > 60:
         return None
-    return calendar.timegm((*date, hour, minute, second)) * 1000
+    return calendar.timegm((year, month, day, hour, minute, second)) * 1000
 
 
 def _integer(digits: str) -> Any:

@@ -16,9 +16,9 @@ from .engine import Engine, Seal
 from .entry import Entry
 from .event import EventHook
 from .listing import IntentInfo, describe
+from .patience import Patience
 from .request import NO_JSON, Request, build_request
 from .rules import Dialect
-from .sending import Patience
 from .settings import (
     ANSWER_BYTES_MAX,
     ATTEMPT_TIMEOUT_SECONDS,
@@ -227,6 +227,7 @@ class AsyncIntent:
 
         It must have ended `refused` with a safe new key, or no attempt was begun.
         """
+        refuse_lane(self._entry)
         request = build_request(method, url, json, body, headers)
         self._entry = await self._engine.supersede(self._entry, request)
         return self

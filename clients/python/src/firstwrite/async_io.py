@@ -54,8 +54,10 @@ class AsyncIo:
     async def create(self, name: str, lane: Optional[str], revision: int, data: bytes) -> bool:
         return await self._in_thread(self._storage.create, name, lane, revision, data)
 
-    async def replace(self, name: str, old_revision: int, revision: int, data: bytes) -> bool:
-        return await self._in_thread(self._storage.replace, name, old_revision, revision, data)
+    async def replace(
+        self, name: str, old_revision: int, revision: int, data: bytes, to_end: bool = False
+    ) -> bool:
+        return await self._in_thread(self._storage.replace, name, old_revision, revision, data, to_end)
 
     async def delete(self, name: str, revision: int) -> bool:
         return await self._in_thread(self._storage.delete, name, revision)

@@ -58,6 +58,22 @@ class AsyncQueue:
         """Lets the next `run` send an intent that ended `unknown` again, under the same key."""
         await self._lanes.resume(name)
 
+    async def supersede(
+        self,
+        name: str,
+        method: str,
+        url: str,
+        *,
+        json: object = NO_JSON,
+        body: Union[bytes, str, None] = None,
+        headers: Optional[Mapping[str, str]] = None,
+    ) -> None:
+        """Opens an intent anew at the end of its lane, with another request and a new key, and calls `apply`.
+
+        It must have ended `refused` with a safe new key, or no attempt was begun.
+        """
+        await self._lanes.supersede(name, build_request(method, url, json, body, headers))
+
     async def acknowledge(self, name: str) -> None:
         """Forgets an intent that has an end."""
         await self._lanes.acknowledge(name)

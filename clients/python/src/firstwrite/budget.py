@@ -23,7 +23,7 @@ class RetryBudget:
         with self._lock:
             gained = max(0.0, now - self._counted_at) / SECONDS_PER_TOKEN
             self._tokens = min(TOKENS_MAX, self._tokens + gained)
-            self._counted_at = now
+            self._counted_at = max(self._counted_at, now)
             # A little less than a token is a token: sums of fractions fall short of it.
             if self._tokens >= 1.0 - 1e-6:
                 self._tokens -= 1.0

@@ -14,10 +14,10 @@ from .entry import Entry
 from .errors import WrongState
 from .event import EventHook
 from .listing import IntentInfo, describe
+from .patience import Patience
 from .queue import Queue, QueueHook
 from .request import NO_JSON, build_request
 from .rules import Dialect
-from .sending import Patience
 from .settings import (
     ANSWER_BYTES_MAX,
     ATTEMPT_TIMEOUT_SECONDS,
@@ -210,6 +210,7 @@ class Intent:
 
         It must have ended `refused` with a safe new key, or no attempt was begun.
         """
+        refuse_lane(self._entry)
         request = build_request(method, url, json, body, headers)
         self._entry = run(self._engine.supersede(self._entry, request))
         return self
@@ -232,7 +233,7 @@ class Intent:
 def refuse_lane(entry: Entry) -> None:
     """Raises an error if an intent belongs to a lane, whose order only the queue keeps."""
     if entry.lane is not None:
-        raise WrongState(f"intent {entry.name!r} belongs to lane {entry.lane!r}; the queue sends it")
+        raise WrongState(f"intent {entry.name!r} belongs to lane {entry.lane!r}; the queue sends, resumes and supersedes it")
 
 
 def certain(end: Optional[End]) -> End:

@@ -22,9 +22,9 @@ class End:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers of that answer, with names in lower case. Cookies and challenges are not kept."""
     body: Optional[bytes] = field(default=None, repr=False)
-    """Body of that answer, None if there was no answer or the server did not keep its body."""
+    """Body of that answer, None if there was no answer, its body is too long, or the server did not keep it."""
     truncated: bool = False
-    """True if the body was longer than the client reads; `body` is its beginning."""
+    """True if the body was longer than the client reads, and is not kept."""
     replayed: bool = False
     """True if the answer is that of an earlier attempt."""
     code: Optional[str] = None

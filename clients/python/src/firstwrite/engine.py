@@ -7,7 +7,7 @@ is written down before what is sent, and what is written down before the caller 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Callable, Mapping, Optional, Protocol, Union
+from typing import Callable, List, Mapping, Optional, Protocol, Tuple, Union
 
 from .answer import Answer, Failure
 from .budget import Origins
@@ -17,9 +17,11 @@ from .entry import Entry, decode, encode
 from .errors import IntentConflict, IntentGone, SealError, StorageError, WrongState
 from .event import Event, EventHook, Step, emit
 from .keys import derived_key, random_key
+from .life import Life
+from .patience import Patience
 from .request import Outgoing, Request, check_name
-from .rules import Dialect, Life
-from .sending import Patience, Sending
+from .rules import Dialect
+from .sending import Sending
 from .storage import Item
 
 _OPENS_MAX = 10
@@ -40,8 +42,10 @@ class Io(Protocol):
     async def create(self, name: str, lane: Optional[str], revision: int, data: bytes) -> bool:
         """Writes a new entry."""
 
-    async def replace(self, name: str, old_revision: int, revision: int, data: bytes) -> bool:
-        """Writes an entry in the place of another."""
+    async def replace(
+        self, name: str, old_revision: int, revision: int, data: bytes, to_end: bool = False
+    ) -> bool:
+        """Writes an entry in the place of another, or behind all others."""
 
     async def delete(self, name: str, revision: int) -> bool:
         """Deletes an entry."""
@@ -129,8 +133,8 @@ class Engine:
             body=self.seal(request.body),
             sealed=settings.seal is not None,
             opened_at=settings.clock.now(),
-            # A key that is derived anew after a restart may have been sent before, and only the storage knows.
-            doubt=derived and not self.io.is_durable,
+            # An earlier process, or an earlier life of this name, may have sent a derived key.
+            doubt=derived,
         )
 
     def _check_same(self, entry: Entry, request: Request, lane: Optional[str]) -> None:
@@ -139,7 +143,7 @@ class Engine:
             for what, is_same in (
                 ("method", entry.method == request.method),
                 ("URL", entry.url == request.url),
-                ("headers", entry.headers == request.headers),
+                ("content headers", _content_headers(entry.headers) == _content_headers(request.headers)),
                 ("body", self._open(entry.body, entry.sealed) == request.body),
                 ("lane", entry.lane == lane),
             )
@@ -190,7 +194,10 @@ class Engine:
         raise StorageError(f"intent {entry.name!r} changes elsewhere too fast to be acknowledged")
 
     async def supersede(self, entry: Entry, request: Request) -> Entry:
-        """Opens an intent anew with another request and a new key, where that cannot carry it out twice."""
+        """Opens an intent anew with another request and a new key, where that cannot carry it out twice.
+
+        In a lane it takes a new place at the end.
+        """
         if self.settings.secret is not None or entry.derived:
             raise WrongState(
                 f"intent {entry.name!r} has a derived key, which would stay the same; use another name"
@@ -203,7 +210,8 @@ class Engine:
                 f"intent {entry.name!r} ended {entry.end.kind}; under a new key it might be carried out twice"
             )
         opened = replace(self._new_entry(entry.name, entry.lane, request), revision=entry.revision + 1)
-        if not await self.io.replace(entry.name, entry.revision, opened.revision, encode(opened)):
+        to_end = entry.lane is not None
+        if not await self.io.replace(entry.name, entry.revision, opened.revision, encode(opened), to_end):
             raise IntentGone(f"intent {entry.name!r} was changed elsewhere; nothing was superseded")
         self.emit("opened", opened)
         return opened
@@ -232,8 +240,13 @@ class Engine:
 
     async def write(self, old: Entry, new: Entry) -> Optional[Entry]:
         """Writes the next revision of an entry. Returns None if another revision stands."""
-        new = replace(new, revision=old.revision + 1)
+        new = replace(new, revision=old.revision + 1, latest_at=self._latest(new))
         return new if await self.io.replace(old.name, old.revision, new.revision, encode(new)) else None
+
+    def _latest(self, entry: Entry) -> Optional[int]:
+        if entry.first_attempt_at is None:
+            return None
+        return max(entry.latest_at or entry.first_attempt_at, self.settings.clock.now())
 
     async def fresh(self, entry: Entry) -> Entry:
         standing = await self.load(entry.name)
@@ -269,6 +282,11 @@ class Engine:
         status = result.status if isinstance(result, Answer) else None
         failure = result.value if isinstance(result, Failure) else None
         emit(self.settings.on_event, Event(step, entry.name, entry.attempts, status, failure, decision))
+
+
+def _content_headers(headers: Tuple[Tuple[str, str], ...]) -> List[Tuple[str, str]]:
+    """Returns the headers that belong to what is asked for; others, such as `traceparent`, may differ."""
+    return [(name, value) for name, value in headers if name.startswith("content-")]
 
 
 def _is_same_life(standing: Entry, entry: Entry) -> bool:

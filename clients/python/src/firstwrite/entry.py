@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from .errors import StorageDamaged, StorageError
+from .life import Times
 
 _FORMAT = b"firstwrite-intent"
 _VERSION = b"1"
@@ -58,11 +59,18 @@ class Entry:
     resumed_at: Optional[int] = None
     not_before: Optional[int] = None
     expires_at: Optional[int] = None
+    latest_at: Optional[int] = None
+    """Latest time at which it was written since the first attempt, by which a clock that is set back is noticed."""
     applied: bool = False
     """True once the queue's `apply` returned."""
     told: bool = False
     """True once the queue's `confirm` or `rollback` returned."""
     end: Optional[EntryEnd] = None
+
+    @property
+    def times(self) -> Times:
+        """What its life is counted from."""
+        return Times(self.first_attempt_at, self.resumed_at, self.latest_at, self.expires_at)
 
     @property
     def state(self) -> str:
@@ -128,6 +136,7 @@ _PLAIN = (
     "resumed_at",
     "not_before",
     "expires_at",
+    "latest_at",
     "applied",
     "told",
 )
@@ -157,6 +166,8 @@ def _entry(document: Dict[str, Any]) -> Entry:
         resumed_at=_number_or_none(document["resumed_at"]),
         not_before=_number_or_none(document["not_before"]),
         expires_at=_number_or_none(document["expires_at"]),
+        # Entries of earlier versions have none.
+        latest_at=_number_or_none(document.get("latest_at")),
         applied=_truth(document["applied"]),
         told=_truth(document["told"]),
         end=None if end is None else _end(end),

@@ -10,8 +10,8 @@ from .engine import Engine, Io
 from .entry import Entry, decode
 from .errors import IntentGone, Pending, StorageError, WrongState
 from .listing import IntentInfo, describe
+from .patience import Patience
 from .request import Request
-from .sending import Patience
 from .storage import Item
 
 LaneState = Literal["empty", "waiting", "stopped", "failed"]
@@ -73,6 +73,15 @@ class Lanes:
         """Opens an intent at the end of a lane, and applies it."""
         await self._applied(await self._engine.open(name, request, lane))
 
+    async def supersede(self, name: str, request: Request) -> None:
+        """Opens an intent anew at the end of its lane, and applies it."""
+        entry = await self.find(name)
+        rollback = self._hooks["refused"]
+        if rollback is not None and entry.state == "refused" and not entry.told:
+            # What the refused request changed is taken back before another one is applied.
+            await self._io.call(rollback, self._queued(entry))
+        await self._applied(await self._engine.supersede(entry, request))
+
     async def entries(self, lane: Optional[str]) -> List[IntentInfo]:
         """Lists the intents of a lane, or of all lanes."""
         infos = [describe(item) for item in await self._io.list(lane)]
@@ -106,6 +115,7 @@ class Lanes:
             while True:
                 has_moved = False
                 for item in await self._io.list(lane):
+                    head = item.name
                     entry = decode(item.data, item.where, item.name)
                     if entry.lane != lane:
                         raise StorageError(f"{item.where} holds intent {entry.name!r} in another lane")

@@ -35,7 +35,7 @@ def describe(item: Item) -> IntentInfo:
     try:
         entry = decode(item.data, item.where, item.name)
     except StorageError as error:
-        return IntentInfo(item.name, None, "damaged", where=item.where, problem=str(error))
+        return IntentInfo(item.name, item.lane, "damaged", where=item.where, problem=str(error))
     return IntentInfo(
         name=entry.name,
         lane=entry.lane,

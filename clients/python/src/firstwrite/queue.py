@@ -62,6 +62,22 @@ class Queue:
         """Lets the next `run` send an intent that ended `unknown` again, under the same key."""
         run(self._lanes.resume(name))
 
+    def supersede(
+        self,
+        name: str,
+        method: str,
+        url: str,
+        *,
+        json: object = NO_JSON,
+        body: Union[bytes, str, None] = None,
+        headers: Optional[Mapping[str, str]] = None,
+    ) -> None:
+        """Opens an intent anew at the end of its lane, with another request and a new key, and calls `apply`.
+
+        It must have ended `refused` with a safe new key, or no attempt was begun.
+        """
+        run(self._lanes.supersede(name, build_request(method, url, json, body, headers)))
+
     def acknowledge(self, name: str) -> None:
         """Forgets an intent that has an end."""
         run(self._lanes.acknowledge(name))

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 from .errors import CredentialsError, InvalidIntent
 
-NAME_BYTES_MAX = 512
+NAME_BYTES_MAX = 255
 """Longest name of an intent or a lane, in bytes of UTF-8."""
 
-BODY_BYTES_MAX = 16 * 1024 * 1024
+BODY_BYTES_MAX = 8 * 1024 * 1024
 """Longest body of a request. It is written down before it is sent, and read again after a restart."""
 
 URL_BYTES_MAX = 8192

@@ -1,4 +1,4 @@
-"""Rules of an intent: what comes after each answer, how long to wait, and how long anything may be sent.
+"""Rules of an intent: what comes after each answer, and how long to wait.
 
 Pure functions. `clients/README.md` has the same rules as a table, and `clients/vectors` as data.
 """
@@ -16,9 +16,6 @@ EndKind = Literal["done", "refused", "unknown", "expired"]
 
 BACK_OFF_FIRST_MS = 500
 BACK_OFF_MAX_MS = 30_000
-KEY_LIFE_MARGIN_MS = 60_000
-"""Nothing is sent in the last minute of a key's life, so that no request arrives after it."""
-
 RETRY_WAIT_MAX_MS = RETRY_AFTER_SECONDS_MAX * 1000 + BACK_OFF_MAX_MS
 """The longest time between two attempts."""
 
@@ -57,6 +54,9 @@ _OTHERS = frozenset(
 KNOWN_CODES = _RETRIED | _NOTHING_RAN | _OTHERS
 """Codes of firstwrite's problems."""
 
+_OF_EVERY_DIALECT = frozenset(("outcome-unknown", "key-reused", "key-expired", "answer-not-kept"))
+_WITH_A_ROW_OF_THEIR_OWN = _RETRIED | _OTHERS
+
 
 @dataclass(frozen=True)
 class Retry:
@@ -89,18 +89,27 @@ class Finish:
 Decision = Union[Retry, Ask, Finish]
 
 
+def name_of(decision: Decision) -> str:
+    """Returns the word for a decision in events."""
+    if isinstance(decision, Finish):
+        return decision.kind
+    return "ask" if isinstance(decision, Ask) else "retry"
+
+
 def decide(
     dialect: Dialect, answer: Union[Answer, Failure], doubt: bool, refreshed: bool, now: int
 ) -> Decision:
     """Says what comes after an answer. `doubt` and `refreshed` stood before the attempt."""
     if isinstance(answer, Failure):
         return Retry(0, doubt) if answer is Failure.NOT_SENT else Ask(0)
-    problem = Problem.of(answer) if dialect == "draft-07" else None
+    problem = problem_of(dialect, answer)
     wait = _seconds(answer, problem.retry_after if problem else None, now)
     if dialect == "draft-07" and answer.interim:
         return Ask(wait)
     if 200 <= answer.status < 300:
-        return Finish("done", replayed=answer.replayed)
+        return Ask(wait) if answer.is_uncertain else Finish("done", replayed=answer.replayed)
+    if answer.is_uncertain and not (problem and problem.code in _WITH_A_ROW_OF_THEIR_OWN):
+        return Ask(wait)
     if problem:
         return _after_problem(answer, problem, doubt, refreshed, wait)
     if answer.status in (401, 407):
@@ -112,6 +121,17 @@ def decide(
         if kept:
             return kept
     return _after_status(dialect, answer, doubt, wait)
+
+
+def problem_of(dialect: str, answer: Answer) -> Optional[Problem]:
+    """Returns the problem in an answer, if its dialect has such a one.
+
+    A firstwrite gateway says in every dialect what became of a key.
+    """
+    problem = Problem.of(answer)
+    if problem is None or dialect == "draft-07" or problem.code in _OF_EVERY_DIALECT:
+        return problem
+    return None
 
 
 def _after_problem(answer: Answer, problem: Problem, doubt: bool, refreshed: bool, wait: int) -> Decision:
@@ -172,7 +192,7 @@ def _after_status(dialect: Dialect, answer: Answer, doubt: bool, wait: int) -> D
         return Retry(wait, doubt)
     if status in (301, 302, 303):
         return Finish("unknown", replayed=answer.replayed)
-    if status in (501, 505) or 300 <= status < 500:
+    if 300 <= status < 500:
         return _nothing_ran(doubt, None)
     if 500 <= status < 600:
         return Retry(wait, True)
@@ -246,39 +266,3 @@ def back_off_ms(attempt: int, random: float) -> int:
 def wait_ms(attempt: int, header: Optional[str], member: Optional[float], now: int, random: float) -> int:
     """Returns the milliseconds before attempt `attempt` + 1."""
     return retry_after_ms(header, member, now) + back_off_ms(attempt, random)
-
-
-@dataclass(frozen=True)
-class Life:
-    """The limits of an intent, in milliseconds, and what they are counted from."""
-
-    give_up_after: int
-    retention: int
-
-
-def key_ends_at(life: Life, first_attempt_at: int, expires_at: Optional[int]) -> int:
-    """Returns the time until which the server keeps a key: what it said, else what its callers are told."""
-    return first_attempt_at + life.retention if expires_at is None else expires_at
-
-
-def end_of_life(
-    life: Life,
-    now: int,
-    first_attempt_at: Optional[int],
-    expires_at: Optional[int],
-    doubt: bool,
-    resumed_at: Optional[int] = None,
-) -> Optional[Finish]:
-    """Says how an intent ends if nothing may be sent any more, or None if it may.
-
-    `resumed_at` starts the time of `give_up_after` anew; the key's life goes on from the first attempt.
-    """
-    if first_attempt_at is None:
-        return None
-    # A clock that jumped back counts as the first attempt's time.
-    now = max(now, first_attempt_at)
-    if now >= key_ends_at(life, first_attempt_at, expires_at) - KEY_LIFE_MARGIN_MS:
-        return Finish("expired") if doubt else Finish("refused", safe_new_key=True)
-    if now - max(first_attempt_at, resumed_at or first_attempt_at) >= life.give_up_after:
-        return Finish("unknown") if doubt else Finish("refused", safe_new_key=True)
-    return None

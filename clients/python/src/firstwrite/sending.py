@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Mapping, Optional, Tuple, Union
 
-from .answer import Answer, Failure, Problem
-from .clock import Clock
-from .entry import Entry, EntryEnd
+from .answer import Answer, Failure
+from .entry import Entry
 from .errors import Lost, NotSent, Pending
+from .life import KEY_LIFE_MARGIN_MS, end_of_life, key_ends_at
+from .patience import Patience
+from .recording import after_answer, with_end
 from .request import Request, origin_of, with_key
 from .rules import (
     KNOWN_CODES,
     RETRY_WAIT_MAX_MS,
     Ask,
     Decision,
+    Dialect,
     Finish,
     Retry,
     StatusAsk,
@@ -22,54 +26,26 @@ from .rules import (
     back_off_ms,
     decide,
     decide_status,
-    end_of_life,
-    key_ends_at,
+    name_of,
+    problem_of,
 )
 
 if TYPE_CHECKING:
     from .engine import Engine
 
-STATUS_WAIT_SECONDS = 20
-"""Time that the status resource is asked to wait for an outcome."""
 
-_ASK_SECONDS = 10.0
-_ATTEMPT_SECONDS_MIN = 1.0
-_NOT_STORED = frozenset(
-    ("set-cookie", "set-cookie2", "www-authenticate", "proxy-authenticate", "authentication-info")
-)
+_OURS = frozenset(("idempotency-expires", "idempotency-interim", "idempotency-outcome"))
+"""Headers that say that an origin has a status resource."""
 
 
-class Patience:
-    """How long a caller waits. `until` is a monotonic time, None waits for the end."""
+@dataclass(frozen=True)
+class _MarkedAttempt:
+    """An attempt whose mark is written down."""
 
-    def __init__(self, clock: Clock, wait_for: Optional[float], waits: bool = True) -> None:
-        self._clock = clock
-        self._until = None if wait_for is None else clock.monotonic() + wait_for
-        self._waits = waits
-
-    def left(self) -> Optional[float]:
-        """Returns the seconds that are left."""
-        return None if self._until is None else max(0.0, self._until - self._clock.monotonic())
-
-    def allows(self, seconds: float) -> bool:
-        """Returns true if a wait ends in time."""
-        left = self.left()
-        return self._waits and (left is None or seconds <= left)
-
-    def attempt_seconds(self, most: float) -> float:
-        """Returns the time limit of an attempt: what is left, but never so little that it only makes doubt."""
-        left = self.left()
-        return most if left is None or not self._waits else min(most, max(left, _ATTEMPT_SECONDS_MIN))
-
-    def status_seconds(self) -> Tuple[int, float]:
-        """Returns the seconds that the status resource is asked to wait, and the time limit of asking."""
-        left = self.left()
-        if not self._waits:
-            return 0, _ASK_SECONDS
-        if left is None:
-            return STATUS_WAIT_SECONDS, STATUS_WAIT_SECONDS + _ASK_SECONDS
-        wait = min(STATUS_WAIT_SECONDS, int(left))
-        return wait, min(wait + _ASK_SECONDS, max(left, _ATTEMPT_SECONDS_MIN))
+    marked: Entry
+    doubt: bool
+    """Doubt that stood before the mark."""
+    credentials: Mapping[str, str] = field(repr=False)
 
 
 class Sending:
@@ -84,7 +60,7 @@ class Sending:
         self._patience = patience
         self._refresh = False
         self._refreshed = False
-        # After a restart nobody remembers how the last attempt failed, only that it is in doubt.
+        # The entry says that the last attempt is in doubt, but not how it failed.
         self._asks = entry.doubt
         self._origin = origin_of(entry.url)
         self._budget = engine.origins.budget(self._origin, self._clock.monotonic())
@@ -100,43 +76,47 @@ class Sending:
                 continue
             if not await self._has_token():
                 continue
-            credentials = await self._fetch_credentials()
-            # Waiting and fetching took time.
-            if await self._has_outlived():
-                continue
-            before = self._entry
-            marked = await self._engine.write(before, self._mark(before))
-            if marked is None:
-                if before.attempts:
+            takes_token = self._entry.attempts > 0
+            attempt: Optional[_MarkedAttempt] = None
+            try:
+                attempt = await self._begin()
+            finally:
+                # Nothing is sent: other retries may use the token.
+                if attempt is None and takes_token:
                     self._budget.give_back()
-                await self._reload()
-                continue
-            self._entry = marked
-            self._engine.emit("marked", marked)
-            result = await self._attempt(marked, credentials)
-            await self._record(marked, before.doubt, result)
+            if attempt is not None:
+                result = await self._attempt(attempt)
+                await self._record(attempt, result)
 
     # Before an attempt
+
+    async def _begin(self) -> Optional["_MarkedAttempt"]:
+        """Fetches credentials and marks an attempt. Returns None if the intent is to be looked at again."""
+        credentials = await self._fetch_credentials()
+        # Waiting and fetching took time.
+        if await self._has_outlived():
+            return None
+        before = self._entry
+        marked = await self._engine.write(before, self._mark(before))
+        if marked is None:
+            await self._reload()
+            return None
+        self._entry = marked
+        self._engine.emit("marked", marked)
+        return _MarkedAttempt(marked, before.doubt, credentials)
 
     async def _has_outlived(self) -> bool:
         """Ends the intent if nothing may be sent any more."""
         entry = self._entry
-        finish = end_of_life(
-            self._settings.life,
-            self._clock.now(),
-            entry.first_attempt_at,
-            entry.expires_at,
-            entry.doubt,
-            entry.resumed_at,
-        )
+        finish = end_of_life(self._settings.life, self._clock.now(), entry.times, entry.doubt)
         if finish is None:
             return False
-        ended = await self._engine.write(entry, replace(entry, end=self._end(finish, None), not_before=None))
-        if ended is None:
+        written = await self._engine.write(entry, with_end(self._engine, entry, finish))
+        if written is None:
             await self._reload()
         else:
-            self._entry = ended
-            self._engine.emit("ended", ended, decision=finish.kind)
+            self._entry = written
+            self._engine.emit("ended", written, decision=finish.kind)
         return True
 
     async def _has_waited(self) -> bool:
@@ -177,17 +157,29 @@ class Sending:
         return await self._io.credentials(refresh)
 
     def _mark(self, entry: Entry) -> Entry:
-        first = self._clock.now() if entry.first_attempt_at is None else entry.first_attempt_at
         return replace(
-            entry, attempts=entry.attempts + 1, doubt=True, first_attempt_at=first, not_before=None
+            entry,
+            attempts=entry.attempts + 1,
+            doubt=True,
+            # A server that knows the key in one dialect does not know it in another.
+            dialect=entry.dialect if entry.attempts else self._settings.dialect,
+            first_attempt_at=self._clock.now() if entry.first_attempt_at is None else entry.first_attempt_at,
+            not_before=None,
         )
 
     # The attempt
 
-    async def _attempt(self, entry: Entry, credentials: Mapping[str, str]) -> Union[Answer, Failure]:
+    async def _attempt(self, attempt: "_MarkedAttempt") -> Union[Answer, Failure]:
+        entry = attempt.marked
         request = self._engine.request_of(entry)
         key_header = f'"{entry.key}"' if entry.dialect == "draft-07" else entry.key
-        outgoing = with_key(request, request.body, key_header, credentials)
+        outgoing = with_key(request, request.body, key_header, attempt.credentials)
+        timeout = min(
+            self._patience.attempt_seconds(self._settings.attempt_timeout), self._key_seconds_left(entry)
+        )
+        if timeout <= 0:
+            # Writing the mark down took the rest of the key's life.
+            return Failure.NOT_SENT
         is_sent = False
 
         def on_sent() -> None:
@@ -196,9 +188,6 @@ class Sending:
                 is_sent = True
                 self._engine.emit("sent", entry)
 
-        timeout = min(
-            self._patience.attempt_seconds(self._settings.attempt_timeout), self._key_seconds_left(entry)
-        )
         try:
             result: Union[Answer, Failure] = await self._io.send(
                 outgoing, timeout, self._settings.answer_bytes_max, on_sent
@@ -212,71 +201,47 @@ class Sending:
         return result
 
     def _key_seconds_left(self, entry: Entry) -> float:
-        """Returns the time until the key ends, so that a slow attempt does not reach past it."""
-        now = self._clock.now()
-        first = now if entry.first_attempt_at is None else entry.first_attempt_at
-        return max(0, key_ends_at(self._settings.life, first, entry.expires_at) - max(now, first)) / 1000
+        """Returns the time until nothing may be sent under the key, so that no attempt reaches past it."""
+        ends_at = key_ends_at(self._settings.life, entry.times)
+        if ends_at is None:
+            return math.inf
+        now = max(self._clock.now(), entry.latest_at or 0)
+        return (ends_at - KEY_LIFE_MARGIN_MS - now) / 1000
 
-    async def _record(self, marked: Entry, doubt: bool, result: Union[Answer, Failure]) -> None:
-        """Writes down what an answer means. `doubt` stood before the attempt."""
+    async def _record(self, attempt: "_MarkedAttempt", result: Union[Answer, Failure]) -> None:
+        """Writes down what an answer means."""
         self._learn(result)
-        base = marked
-        is_first_try = True
+        base, doubt = attempt.marked, attempt.doubt
+        decision = self._decide(base, doubt, result)
+        self._engine.emit("answered", attempt.marked, result, name_of(decision))
         while True:
-            now = self._clock.now()
-            decision = decide(base.dialect, result, doubt, self._refreshed, now)  # type: ignore[arg-type]
-            if is_first_try:
-                self._engine.emit("answered", marked, result, _name(decision))
-            recorded = await self._engine.write(base, self._after(base, decision, result, now))
+            after = after_answer(self._engine, attempt.marked, base, decision, result)
+            recorded = await self._engine.write(base, after)
             if recorded is not None:
                 break
-            # Another process began an attempt meanwhile, whose request may have arrived.
-            is_first_try, doubt = False, True
             await self._reload()
             base = self._entry
             if base.end is not None:
                 return
+            # Another process that began an attempt meanwhile has sent it, or will.
+            doubt = doubt or base.attempts != attempt.marked.attempts
+            decision = self._decide(base, doubt, result)
         self._entry = recorded
         if isinstance(decision, Finish):
             if decision.kind == "done":
                 self._budget.give_back()
-            self._engine.emit("ended", marked, result, _name(decision))
+            self._engine.emit("ended", attempt.marked, result, name_of(decision))
             return
-        self._engine.emit("recorded", marked, result, _name(decision))
+        self._engine.emit("recorded", attempt.marked, result, name_of(decision))
         self._asks = isinstance(decision, Ask)
         self._refresh = isinstance(decision, Retry) and decision.refresh
         if isinstance(result, Answer) and result.status not in (401, 407):
             # The credentials were taken; when they lapse later, they may be refreshed again.
             self._refreshed = False
 
-    def _after(self, base: Entry, decision: Decision, result: Union[Answer, Failure], now: int) -> Entry:
-        """Returns the entry after an answer."""
-        expires_at = result.expires_at if isinstance(result, Answer) else None
-        entry = replace(base, expires_at=base.expires_at if expires_at is None else expires_at)
-        if isinstance(decision, Finish):
-            return replace(entry, end=self._end(decision, result), not_before=None)
-        wait = decision.wait * 1000 + back_off_ms(base.attempts, self._settings.random())
-        not_before = max(base.not_before or 0, now + wait)
-        return replace(
-            entry, doubt=True if isinstance(decision, Ask) else decision.doubt, not_before=not_before
-        )
-
-    def _end(self, finish: Finish, result: Union[Answer, Failure, None]) -> EntryEnd:
-        answer = result if isinstance(result, Answer) else None
-        # The body of an answer that tells of another one is not the first answer's body.
-        body = answer.body if answer is not None and finish.status is None else None
-        headers = {} if answer is None else answer.headers
-        return EntryEnd(
-            kind=finish.kind,
-            safe_new_key=finish.safe_new_key,
-            replayed=finish.replayed,
-            code=finish.code,
-            status=finish.status if finish.status is not None or answer is None else answer.status,
-            headers={name: value for name, value in headers.items() if name not in _NOT_STORED},
-            body=self._engine.seal(body),
-            truncated=answer is not None and answer.truncated,
-            sealed=self._settings.seal is not None,
-        )
+    def _decide(self, base: Entry, doubt: bool, result: Union[Answer, Failure]) -> Decision:
+        dialect: Dialect = base.dialect  # type: ignore[assignment]
+        return decide(dialect, result, doubt, self._refreshed, self._clock.now())
 
     # The status resource
 
@@ -284,9 +249,8 @@ class Sending:
         """Notes whether an answer says that this origin has a status resource."""
         if not isinstance(result, Answer):
             return
-        problem = Problem.of(result) if self._entry.dialect == "draft-07" else None
-        marks = "idempotency-expires" in result.headers or "idempotency-interim" in result.headers
-        if marks or (problem is not None and problem.code in KNOWN_CODES):
+        problem = problem_of(self._entry.dialect, result)
+        if not _OURS.isdisjoint(result.headers) or (problem is not None and problem.code in KNOWN_CODES):
             self._engine.origins.learn_status(self._origin)
 
     def _has_status(self) -> bool:
@@ -297,9 +261,10 @@ class Sending:
     async def _ask(self) -> bool:
         """Asks the status resource once. Returns true if it is to be asked again."""
         entry = self._entry
-        wait, timeout = self._patience.status_seconds()
+        wait, timeout = self._patience.status_seconds(self._settings.attempt_timeout)
         headers: Tuple[Tuple[str, str], ...] = (("accept", "application/json"),)
-        request = Request("GET", f"{self._origin}/.firstwrite/operations/{entry.key}?wait={wait}s", headers)
+        query = f"?wait={wait}s" if wait else ""
+        request = Request("GET", f"{self._origin}/.firstwrite/operations/{entry.key}{query}", headers)
         outgoing = with_key(request, None, None, await self._fetch_credentials())
         try:
             result: Union[Answer, Failure] = await self._io.send(
@@ -328,9 +293,3 @@ class Sending:
 
     async def _reload(self) -> None:
         self._entry = await self._engine.fresh(self._entry)
-
-
-def _name(decision: Decision) -> str:
-    if isinstance(decision, Finish):
-        return decision.kind
-    return "ask" if isinstance(decision, Ask) else "retry"

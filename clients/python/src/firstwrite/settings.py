@@ -10,13 +10,16 @@ from typing import Any, Callable, Optional, get_args
 from .clock import Clock, SystemClock
 from .engine import Seal, Settings
 from .event import EventHook
-from .rules import Dialect, Life
+from .life import Life
+from .rules import Dialect
 
 WAIT_FOR_SECONDS = 30.0
 GIVE_UP_AFTER_SECONDS = 3600.0
 RETENTION_SECONDS = 24 * 3600.0
 ATTEMPT_TIMEOUT_SECONDS = 30.0
 ANSWER_BYTES_MAX = 1024 * 1024
+ANSWER_BYTES_MOST = 16 * 1024 * 1024
+"""Highest setting of `answer_bytes_max`: request and answer together fit into one entry."""
 
 _STATUS = ("auto", "always", "never")
 _SECRET_BYTES_MIN = 16
@@ -47,8 +50,8 @@ def build_settings(
     ):
         check_seconds(name, seconds, 0.001)
     _check(
-        isinstance(answer_bytes_max, int) and answer_bytes_max > 0,
-        "`answer_bytes_max` must be a positive number",
+        isinstance(answer_bytes_max, int) and 0 < answer_bytes_max <= ANSWER_BYTES_MOST,
+        f"`answer_bytes_max` must be a number from 1 to {ANSWER_BYTES_MOST}",
     )
     _check(secret is None or isinstance(secret, bytes), "`secret` must be bytes")
     _check(

@@ -54,8 +54,10 @@ class SyncIo:
     async def create(self, name: str, lane: Optional[str], revision: int, data: bytes) -> bool:
         return self.storage.create(name, lane, revision, data)
 
-    async def replace(self, name: str, old_revision: int, revision: int, data: bytes) -> bool:
-        return self.storage.replace(name, old_revision, revision, data)
+    async def replace(
+        self, name: str, old_revision: int, revision: int, data: bytes, to_end: bool = False
+    ) -> bool:
+        return self.storage.replace(name, old_revision, revision, data, to_end)
 
     async def delete(self, name: str, revision: int) -> bool:
         return self.storage.delete(name, revision)

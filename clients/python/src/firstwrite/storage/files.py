@@ -16,7 +16,8 @@ from typing import Iterator, List, Optional, Union
 
 from ..entry import decode
 from ..errors import StorageDamaged, StorageError
-from .model import Item
+from .folders import make_folder, sync_folder
+from .model import Item, check_room
 
 if sys.platform == "win32":
     import msvcrt
@@ -46,9 +47,7 @@ class FileStorage:
     def __init__(self, folder: Union[str, "os.PathLike[str]"]) -> None:
         self._folder = os.path.abspath(os.fspath(folder))
         with self._errors():
-            if not os.path.isdir(self._folder):
-                os.makedirs(self._folder, mode=0o700, exist_ok=True)
-                _sync_folder(os.path.dirname(self._folder))
+            make_folder(self._folder)
 
     def read(self, name: str) -> Optional[Item]:
         # An entry that is acknowledged and opened anew meanwhile has another file.
@@ -65,16 +64,23 @@ class FileStorage:
         with self._locked():
             if self._find(name) is not None:
                 return False
-            files = self._files()
-            position = int(files[-1].partition("-")[0]) + 1 if files else 1
-            self._write(f"{position:016d}-{_digest(lane)}-{_digest(name)}{_SUFFIX}", data)
+            check_room(len(self._files()), self._folder)
+            self._write(f"{self._next_position()}-{_digest(lane)}-{_digest(name)}{_SUFFIX}", data)
             return True
 
-    def replace(self, name: str, old_revision: int, revision: int, data: bytes) -> bool:
+    def replace(
+        self, name: str, old_revision: int, revision: int, data: bytes, to_end: bool = False
+    ) -> bool:
         with self._locked():
             file = self._standing(name, old_revision)
             if file is None:
                 return False
+            if to_end:
+                # Moved first: a crash in between leaves one file, with the entry that stood.
+                moved = f"{self._next_position()}-{file.partition('-')[2]}"
+                os.rename(self._at(file), self._at(moved))
+                sync_folder(self._folder)
+                file = moved
             self._write(file, data)
             return True
 
@@ -84,7 +90,7 @@ class FileStorage:
             if file is None:
                 return False
             os.unlink(self._at(file))
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
             return True
 
     def list(self, lane: Optional[str] = None) -> List[Item]:
@@ -92,13 +98,21 @@ class FileStorage:
         items = []
         for file in self._files():
             if part is None or file.split("-")[1] == part:
-                data = self._load(file)
+                try:
+                    data = self._load(file)
+                except StorageError:
+                    # It is listed as damaged, and hides no other.
+                    data = b""
                 if data is not None:
                     items.append(Item(None, self._at(file), data))
         return items
 
     def close(self) -> None:
         """Does nothing: no file is held open between calls."""
+
+    def _next_position(self) -> str:
+        files = self._files()
+        return f"{int(files[-1].partition('-')[0]) + 1 if files else 1:016d}"
 
     def _standing(self, name: str, revision: int) -> Optional[str]:
         """Returns the file of an entry if it has this revision."""
@@ -133,6 +147,8 @@ class FileStorage:
         return data
 
     def _write(self, file: str, data: bytes) -> None:
+        if len(data) > _ENTRY_BYTES_MAX:
+            raise StorageError(f"{self._at(file)}: an entry of {len(data)} bytes is larger than can be read again")
         # One name for all temporary files: the lock is held, and what a crash left is written over.
         temporary = self._at(_TEMPORARY)
         try:
@@ -153,7 +169,7 @@ class FileStorage:
             except OSError:
                 pass
             raise
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -200,14 +216,3 @@ def _try_lock(descriptor: int) -> bool:
     except (BlockingIOError, PermissionError):
         return False
     return True
-
-
-def _sync_folder(folder: str) -> None:
-    # Windows cannot open a folder; its file systems journal a rename.
-    if sys.platform == "win32":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Dict, List, NamedTuple, Optional
 
-from .model import Item
+from .model import Item, check_room
 
 
 class _Stored(NamedTuple):
@@ -26,20 +26,25 @@ class MemoryStorage:
     def read(self, name: str) -> Optional[Item]:
         with self._lock:
             stored = self._entries.get(name)
-        return None if stored is None else Item(name, "memory", stored.data)
+        return None if stored is None else Item(name, "memory", stored.data, stored.lane)
 
     def create(self, name: str, lane: Optional[str], revision: int, data: bytes) -> bool:
         with self._lock:
             if name in self._entries:
                 return False
+            check_room(len(self._entries), "memory")
             self._entries[name] = _Stored(lane, revision, data)
             return True
 
-    def replace(self, name: str, old_revision: int, revision: int, data: bytes) -> bool:
+    def replace(
+        self, name: str, old_revision: int, revision: int, data: bytes, to_end: bool = False
+    ) -> bool:
         with self._lock:
             stored = self._entries.get(name)
             if stored is None or stored.revision != old_revision:
                 return False
+            if to_end:
+                del self._entries[name]
             self._entries[name] = _Stored(stored.lane, revision, data)
             return True
 
@@ -54,7 +59,11 @@ class MemoryStorage:
     def list(self, lane: Optional[str] = None) -> List[Item]:
         with self._lock:
             entries = list(self._entries.items())
-        return [Item(name, "memory", stored.data) for name, stored in entries if lane in (None, stored.lane)]
+        return [
+            Item(name, "memory", stored.data, stored.lane)
+            for name, stored in entries
+            if lane in (None, stored.lane)
+        ]
 
     def close(self) -> None:
         """Keeps the entries, so that another client in this process can use them."""

@@ -9,7 +9,8 @@ import time
 from typing import Any, Callable, List, Optional, Sequence, Tuple, TypeVar, Union
 
 from ..errors import StorageDamaged, StorageError
-from .model import Item
+from .folders import sync_folder
+from .model import Item, check_room
 
 _T = TypeVar("_T")
 
@@ -47,19 +48,29 @@ class SqliteStorage:
         self._guarded(lambda connection: None)
 
     def read(self, name: str) -> Optional[Item]:
-        rows = self._rows("SELECT name, entry FROM firstwrite_intents WHERE name = ?", (name,))
+        rows = self._rows("SELECT name, entry, lane FROM firstwrite_intents WHERE name = ?", (name,))
         return rows[0] if rows else None
 
     def create(self, name: str, lane: Optional[str], revision: int, data: bytes) -> bool:
-        return self._changed(
-            "INSERT INTO firstwrite_intents (name, lane, revision, entry) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT (name) DO NOTHING",
-            (name, lane, revision, data),
-        )
+        def insert(connection: sqlite3.Connection) -> bool:
+            if connection.execute("SELECT 1 FROM firstwrite_intents WHERE name = ?", (name,)).fetchone():
+                return False
+            check_room(connection.execute("SELECT count(*) FROM firstwrite_intents").fetchone()[0], self._path)
+            connection.execute(
+                "INSERT INTO firstwrite_intents (name, lane, revision, entry) VALUES (?, ?, ?, ?)",
+                (name, lane, revision, data),
+            )
+            return True
 
-    def replace(self, name: str, old_revision: int, revision: int, data: bytes) -> bool:
+        return self._written(insert)
+
+    def replace(
+        self, name: str, old_revision: int, revision: int, data: bytes, to_end: bool = False
+    ) -> bool:
+        place = "(SELECT max(position) + 1 FROM firstwrite_intents)" if to_end else "position"
         return self._changed(
-            "UPDATE firstwrite_intents SET revision = ?, entry = ? WHERE name = ? AND revision = ?",
+            f"UPDATE firstwrite_intents SET revision = ?, entry = ?, position = {place}"
+            " WHERE name = ? AND revision = ?",
             (revision, data, name, old_revision),
         )
 
@@ -69,7 +80,7 @@ class SqliteStorage:
         )
 
     def list(self, lane: Optional[str] = None) -> List[Item]:
-        select = "SELECT name, entry FROM firstwrite_intents"
+        select = "SELECT name, entry, lane FROM firstwrite_intents"
         if lane is None:
             return self._rows(f"{select} ORDER BY position", ())
         return self._rows(f"{select} WHERE lane = ? ORDER BY position", (lane,))
@@ -82,21 +93,28 @@ class SqliteStorage:
                 connection.close()
 
     def _rows(self, sql: str, values: Sequence[Any]) -> List[Item]:
-        def select(connection: sqlite3.Connection) -> List[Tuple[Any, Any]]:
+        def select(connection: sqlite3.Connection) -> List[Tuple[Any, Any, Any]]:
             return connection.execute(sql, values).fetchall()
 
-        items = []
-        for name, data in self._guarded(select):
-            if not isinstance(name, str) or not isinstance(data, bytes):
-                raise StorageDamaged(f"a row of {self._path} is damaged: it does not hold a text and bytes")
-            items.append(Item(name, self._path, data))
-        return items
+        # A row that holds something else is a damaged entry, which hides no other.
+        return [
+            Item(
+                name if isinstance(name, str) else None,
+                self._path,
+                data if isinstance(data, bytes) else b"",
+                lane if isinstance(lane, str) else None,
+            )
+            for name, data, lane in self._guarded(select)
+        ]
 
     def _changed(self, sql: str, values: Sequence[Any]) -> bool:
+        return self._written(lambda connection: connection.execute(sql, values).rowcount == 1)
+
+    def _written(self, write: Callable[[sqlite3.Connection], bool]) -> bool:
         def change(connection: sqlite3.Connection) -> bool:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                changed = connection.execute(sql, values).rowcount == 1
+                changed = write(connection)
                 connection.execute("COMMIT")
             except BaseException:
                 # Some errors, a full disk among them, roll back by themselves.
@@ -128,6 +146,8 @@ class SqliteStorage:
     def _open(self) -> sqlite3.Connection:
         # Bodies and keys are for this user alone; SQLite gives its other files the same mode.
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        # SQLite syncs the folder for files that it makes itself.
+        sync_folder(os.path.dirname(self._path))
         connection = sqlite3.connect(
             self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )

@@ -146,6 +146,9 @@ class _Trace:
             connection = info["return_value"].get_extra_info("socket")
             self.watchdog.watch(connection if isinstance(connection, socket.socket) else None)
         if name.endswith("send_request_headers.started"):
+            if self.watchdog is not None and self.watchdog.is_over:
+                # A pool may give its connection after the time of the attempt.
+                raise httpx.PoolTimeout("time ran out")
             # A tunnel's CONNECT is not the request.
             self._has_begun = info["request"].method != b"CONNECT"
         elif name.endswith("send_request_body.complete") and self._has_begun:

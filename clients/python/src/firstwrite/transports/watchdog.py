@@ -25,6 +25,11 @@ class Watchdog:
             if self._is_over:
                 self._shut_down()
 
+    @property
+    def is_over(self) -> bool:
+        """True once time is up."""
+        return self._is_over
+
     def __enter__(self) -> "Watchdog":
         self._timer.start()
         return self
