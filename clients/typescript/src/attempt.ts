@@ -25,10 +25,11 @@ export async function attempt(
     try {
       const response = fetch(url, { ...init, redirect: "manual", cache: "no-store", signal: end.signal });
       onSent?.();
-      const { status, headers, body } = await response;
+      const { status, headers, body, type } = await response;
       const { "set-cookie": _, ...kept } = Object.fromEntries(headers);
       const stored = await read(body, limits.bytes);
-      return { status, headers: kept, json: parse(stored), body: stored };
+      const isHidden = type == "cors" && !/idempoten|prefer/.test(Object.keys(kept).join());
+      return { status, headers: kept, json: parse(stored), body: stored, isHidden };
     } catch (error) {
       return { failure: wasNotSent((error as Error).cause as Cause) ? "not-sent" : "lost" };
     }

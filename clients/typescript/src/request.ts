@@ -2,7 +2,7 @@
 
 import type { RequestSpec, StoredBody, StoredRequest } from "./entry.js";
 
-const CREDENTIALS = /^((proxy-)?authorization|cookie|idempotency-key)$/;
+const CREDENTIALS = /^((proxy-)?authorization|cookie|(x-)?api-key|idempotency-key)$/;
 
 /** Makes of what the application gave the request that is stored, compared and sent. Throws what `fetch` would. */
 export async function prepare(spec: RequestSpec, bodyBytesMax: number): Promise<StoredRequest> {
@@ -82,11 +82,12 @@ export function randomKey(): string {
 /**
  * Derives keys from the application's secret and the intent's name, for servers without storage.
  * A derived key is the same for every life of a name, so a name must be used once.
+ * An intent with such a key is in doubt from its opening, since an earlier process may have sent it.
  */
 export function derivedKeys(secret: string | Uint8Array<ArrayBuffer>): (name: string) => Promise<string> {
   const encode = (text: string) => new TextEncoder().encode(text);
   const bytes = typeof secret == "string" ? encode(secret) : secret;
-  if (!bytes.length) throw new TypeError("the secret is empty");
+  if (bytes.length < 16) throw new TypeError("a secret has at least 16 bytes");
   const algorithm = { name: "HMAC", hash: "SHA-256" };
   const imported = crypto.subtle.importKey("raw", bytes, algorithm, false, ["sign"]);
   return async (name) => toKey(new Uint8Array(await crypto.subtle.sign("HMAC", await imported, encode(name)), 0, 16));
