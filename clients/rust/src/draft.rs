@@ -19,7 +19,7 @@ const NAME_BYTES_MAX: usize = 255;
 const HEADER_BYTES_MAX: usize = 16 * 1024;
 
 /// Headers that are no part of a request: of its credentials, of one connection, and the key's own.
-const REFUSED: [HeaderName; 13] = [
+const REFUSED: [HeaderName; 15] = [
     header::AUTHORIZATION,
     header::CONNECTION,
     header::CONTENT_LENGTH,
@@ -31,8 +31,10 @@ const REFUSED: [HeaderName; 13] = [
     header::TRAILER,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
+    HeaderName::from_static("api-key"),
     HeaderName::from_static("idempotency-key"),
     HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("x-api-key"),
 ];
 
 /// An intent that is not opened yet. What is wrong with its request is said by [`open`](Self::open).
@@ -84,7 +86,8 @@ impl Draft {
         self.header(header::CONTENT_TYPE.as_str(), content_type)
     }
 
-    /// Sets a header that is part of the request, and is written down with it. Credentials are not: see
+    /// Sets a header that is written down with the request and sent with it. One whose name begins with `content-`
+    /// makes the request another one; others may differ when the intent is opened again. Credentials are refused: see
     /// [`Builder::credentials`](crate::Builder::credentials).
     pub fn header(mut self, name: &str, value: &str) -> Self {
         let (name, value) = match (name.parse::<HeaderName>(), HeaderValue::from_str(value)) {
@@ -109,8 +112,9 @@ impl Draft {
         client.core().open(&name, request, None).await.map(|entry| Intent::new(client, entry))
     }
 
-    /// Opens the intent anew, with this request and a new key. Allowed where no attempt was begun, and where a new
-    /// key is safe after the end that it has; else an error, and nothing changes.
+    /// Opens the intent anew, with this request and a new key. Allowed where no attempt was begun, and after a refusal
+    /// by which a new key is safe; else an error, and nothing changes. One that stands in a lane of the queue takes
+    /// the last place in it, and is applied there before it is sent.
     pub async fn supersede(self) -> Result<Intent, Error> {
         let (client, name, request) = self.finish()?;
         client.core().supersede(&name, request).await.map(|entry| Intent::new(client, entry))

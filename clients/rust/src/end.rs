@@ -5,6 +5,8 @@ use std::fmt;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
+use crate::rules::Over;
+
 /// End of an intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "it says whether the action was carried out"]
@@ -13,7 +15,7 @@ pub enum End {
     Done(Done),
     /// Nothing happened.
     Refused(Refused),
-    /// It may have happened, and nobody knows. A new key is not safe.
+    /// It may have happened, which is not known. A new key is not safe.
     Unknown(Unresolved),
     /// The server has forgotten the key, under which it may have happened. A new key is not safe.
     Expired(Unresolved),
@@ -41,6 +43,8 @@ pub enum Cause {
     GivenUp,
     /// The life of the key was over, by the server's word or by [`retention`](crate::Builder::retention).
     KeyLife,
+    /// The clock was set back while the intent was in doubt, so the age of the key is not known.
+    ClockSetBack,
 }
 
 /// An action that was carried out.
@@ -74,7 +78,8 @@ pub struct Unresolved {
     pub answer: Option<Answer>,
     /// The code of the server's problem document.
     pub code: Option<String>,
-    /// True if the server said that the action cannot happen twice under a new key.
+    /// True if the server said that the action cannot happen twice under a new key. It is for the application to
+    /// judge: [`Draft::supersede`](crate::Draft::supersede) does not go by it.
     pub safe_new_key: bool,
     /// Reason for the end.
     pub cause: Cause,
@@ -121,7 +126,8 @@ impl End {
     }
 
     /// The end of an intent whose time is up.
-    pub(crate) fn by_time(end: EndKind, safe_new_key: bool, cause: Cause) -> Self {
+    pub(crate) fn by_time(over: Over) -> Self {
+        let Over { end, safe_new_key, cause } = over;
         let (answer, code) = (None, None);
         match end {
             EndKind::Unknown => Self::Unknown(Unresolved { answer, code, safe_new_key, cause }),
@@ -130,6 +136,11 @@ impl End {
                 Self::Refused(Refused { answer, code, safe_new_key, replayed: false, cause })
             }
         }
+    }
+
+    /// True if the action may be opened anew under a new key: never after an unknown end, whatever a problem said.
+    pub(crate) fn may_be_superseded(&self) -> bool {
+        matches!(self, Self::Refused(refused) if refused.safe_new_key)
     }
 }
 

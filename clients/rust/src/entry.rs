@@ -9,10 +9,10 @@ use http::{HeaderName, HeaderValue, Method, Uri};
 
 use crate::end::End;
 use crate::key::Key;
-use crate::rules::{Life, Timestamp};
+use crate::rules::{Dialect, Life, Timestamp};
 use crate::snapshot::State;
 
-pub(crate) use codec::{Unreadable, decode, encode};
+pub(crate) use codec::{Unreadable, decode, encode, lane_of};
 
 /// Everything that is written down of an intent.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,12 +26,23 @@ pub(crate) struct Entry {
     pub(crate) doubt: bool,
     pub(crate) first_attempt_at: Option<Timestamp>,
     pub(crate) resumed_at: Option<Timestamp>,
+    /// The latest time of a write since the first attempt, by which a clock that is set back is noticed.
+    pub(crate) latest_at: Option<Timestamp>,
+    /// Set by the first attempt: a server knows a key only as it was sent to it.
+    pub(crate) spelling: Option<Spelling>,
     /// Nothing is sent before this, and never longer than `waits_for` from now on, whatever the clock says.
     pub(crate) not_before: Option<Timestamp>,
     pub(crate) waits_for: Duration,
     pub(crate) expires_at: Option<Timestamp>,
     pub(crate) end: Option<End>,
     pub(crate) place: Option<Place>,
+}
+
+/// The form in which a key is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spelling {
+    pub(crate) dialect: Dialect,
+    pub(crate) header: HeaderName,
 }
 
 /// The request of an intent: what stays the same over its attempts.
@@ -57,11 +68,13 @@ pub(crate) struct Place {
 
 impl Entry {
     /// The entry with the mark of an attempt that begins now.
-    pub(crate) fn marked(&self, now: Timestamp) -> Self {
+    pub(crate) fn marked(&self, now: Timestamp, spelling: &Spelling) -> Self {
         Self {
             attempts: self.attempts.saturating_add(1),
             doubt: true,
             first_attempt_at: Some(self.first_attempt_at.unwrap_or(now)),
+            latest_at: Some(self.latest(now)),
+            spelling: Some(self.spelling.as_ref().unwrap_or(spelling).clone()),
             not_before: None,
             waits_for: Duration::ZERO,
             ..self.clone()
@@ -70,7 +83,23 @@ impl Entry {
 
     /// The entry after an answer that does not end it.
     pub(crate) fn waiting(&self, doubt: bool, now: Timestamp, wait: Duration) -> Self {
-        Self { doubt, not_before: Some(now.after(wait)), waits_for: wait, ..self.clone() }
+        let not_before = Some(now.after(wait));
+        Self {
+            doubt,
+            not_before,
+            waits_for: wait,
+            latest_at: Some(self.latest(now)),
+            ..self.clone()
+        }
+    }
+
+    /// The entry after a failure that leaves it as if no attempt had been begun, but for their number.
+    pub(crate) fn without_age(&self) -> Self {
+        Self { first_attempt_at: None, resumed_at: None, latest_at: None, ..self.clone() }
+    }
+
+    fn latest(&self, now: Timestamp) -> Timestamp {
+        self.latest_at.map_or(now, |latest| latest.max(now))
     }
 
     pub(crate) fn ended(&self, end: End) -> Self {
@@ -79,7 +108,8 @@ impl Entry {
 
     /// The entry of an unknown end that is sent again from now on.
     pub(crate) fn resumed(&self, now: Timestamp) -> Self {
-        Self { end: None, doubt: true, resumed_at: Some(now), ..self.clone() }
+        let latest_at = Some(self.latest(now));
+        Self { end: None, doubt: true, resumed_at: Some(now), latest_at, ..self.clone() }
     }
 
     /// The time that is left to wait.
@@ -91,6 +121,7 @@ impl Entry {
         Life {
             first_attempt_at: self.first_attempt_at,
             resumed_at: self.resumed_at,
+            latest_at: self.latest_at,
             expires_at: self.expires_at,
             doubt: self.doubt,
         }
@@ -106,14 +137,18 @@ impl Entry {
 }
 
 impl Request {
-    /// Names what differs from another request.
+    /// Names what differs from another request. Headers that are not about its content may differ.
     pub(crate) fn differing(&self, other: &Self) -> Vec<&'static str> {
         let parts = [
             ("method", self.method == other.method),
             ("url", self.url == other.url),
-            ("headers", self.headers == other.headers),
+            ("headers", self.content_headers().eq(other.content_headers())),
             ("body", self.body == other.body),
         ];
         parts.into_iter().filter(|(_, is_same)| !is_same).map(|(name, _)| name).collect()
+    }
+
+    fn content_headers(&self) -> impl Iterator<Item = &(HeaderName, HeaderValue)> {
+        self.headers.iter().filter(|(name, _)| name.as_str().starts_with("content-"))
     }
 }

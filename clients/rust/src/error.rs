@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use crate::BoxError;
 use crate::end::EndKind;
+use crate::entry::Entry;
+use crate::rules::Timestamp;
 use crate::storage::StorageError;
 
 /// Something went wrong, or time was up. The intent stands as it stood, and may be sent again.
@@ -18,7 +20,8 @@ pub enum Error {
     IntentConflict {
         /// The name.
         intent: String,
-        /// The parts that differ: `method`, `url`, `headers`, `body`.
+        /// The parts that differ: `method`, `url`, `headers`, `body`; or `lane`, where it stands outside of the queue
+        /// or in another lane.
         differing: Vec<&'static str>,
     },
     /// No intent of this name stands: it was never opened, or is acknowledged.
@@ -30,6 +33,13 @@ pub enum Error {
     NotEnded {
         /// The name.
         intent: String,
+    },
+    /// The intent stands in a lane, in whose order only the queue sends it.
+    InLane {
+        /// The name.
+        intent: String,
+        /// The lane.
+        lane: String,
     },
     /// Only an unknown end can be resumed.
     NotUnknown {
@@ -77,6 +87,8 @@ pub enum Error {
         intent: String,
         /// The fault.
         problem: String,
+        /// The lane of the queue in which it stands, where that can still be known.
+        lane: Option<String>,
     },
     /// The provider of credentials failed. Nothing was sent.
     Credentials(BoxError),
@@ -106,6 +118,17 @@ pub struct Pending {
     pub is_in_doubt: bool,
     /// The time that is left before the next attempt.
     pub wait_left: Duration,
+}
+
+impl Pending {
+    pub(crate) fn of(entry: &Entry, now: Timestamp) -> Self {
+        Self {
+            intent: entry.name.clone(),
+            attempts: entry.attempts,
+            is_in_doubt: entry.doubt,
+            wait_left: entry.wait_left(now),
+        }
+    }
 }
 
 impl Error {
@@ -138,6 +161,9 @@ impl fmt::Display for Error {
             Self::NotEnded { intent } => {
                 write!(f, "the intent {intent:?} has no end that could be acknowledged; send it")
             }
+            Self::InLane { intent, lane } => {
+                write!(f, "the intent {intent:?} stands in the lane {lane:?}; the queue sends it")
+            }
             Self::NotUnknown { intent, end } => {
                 write!(f, "the intent {intent:?} cannot be resumed: {}", Self::standing(*end))
             }
@@ -160,7 +186,7 @@ impl fmt::Display for Error {
                 write!(f, "{entries_max} intents stand already; acknowledge those that ended")
             }
             Self::Storage(error) => error.fmt(f),
-            Self::Damaged { intent, problem } => {
+            Self::Damaged { intent, problem, .. } => {
                 write!(f, "the entry of {intent:?} cannot be read and is left as it is: {problem}")
             }
             Self::Credentials(error) => {
@@ -196,6 +222,7 @@ impl StdError for Error {
             | Self::IntentConflict { .. }
             | Self::NoIntent { .. }
             | Self::NotEnded { .. }
+            | Self::InLane { .. }
             | Self::NotUnknown { .. }
             | Self::NewKeyUnsafe { .. }
             | Self::KeyIsDerived { .. }

@@ -27,13 +27,13 @@ pub enum Step {
     Opened,
     /// The mark of an attempt is durable.
     Marked,
-    /// The request is handed to the transport.
+    /// The transport was given the request: its bytes may be on their way.
     Sent,
     /// An answer is there, or none will be.
     Answered,
-    /// The meaning of the answer is durable.
+    /// An answer that does not end the intent is durable.
     Recorded,
-    /// An end is durable.
+    /// An end is durable; no [`Recorded`](Self::Recorded) comes before it.
     Ended,
     /// The entry is deleted.
     Acknowledged,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::client::{Client, Written};
 use crate::end::{End, EndKind};
 use crate::entry::Entry;
-use crate::error::Error;
+use crate::error::{Error, Pending};
 use crate::key::Key;
 use crate::sending;
 use crate::snapshot::Snapshot;
@@ -37,6 +37,7 @@ impl Intent {
 
     /// Sends it under its key until it has an end, or [`wait_for`](crate::Builder::wait_for) runs out: then it is
     /// [`Error::Pending`], and the next `send` goes on. One that ended already is not sent again: its end is returned.
+    /// One that stands in a lane of the queue is [`Error::InLane`] until it has an end.
     ///
     /// The future may be dropped at any moment, and the process may die: what is known is written down.
     pub async fn send(&self) -> Result<End, Error> {
@@ -53,7 +54,8 @@ impl Intent {
         sending::send(self.client.core(), &self.name, &self.key, None).await
     }
 
-    /// Sends an intent that ended unknown again, under the same key, as long as the key lives.
+    /// Sends an intent that ended unknown again, under the same key, as long as the key lives. One that stands in a
+    /// lane is [`Error::Pending`] then: the queue sends it.
     pub async fn resume(&self) -> Result<End, Error> {
         let core = self.client.core();
         loop {
@@ -62,8 +64,13 @@ impl Intent {
             if end != Some(EndKind::Unknown) {
                 return Err(Error::NotUnknown { intent: self.name.clone(), end });
             }
-            if let Written::Yes(_) = core.write(&entry, entry.resumed(core.clock.now())).await? {
-                return self.send().await;
+            let now = core.clock.now();
+            match core.write(&entry, entry.resumed(now)).await? {
+                Written::Yes(entry) if entry.place.is_some() => {
+                    return Err(Error::Pending(Pending::of(&entry, now)));
+                }
+                Written::Yes(_) => return self.send().await,
+                Written::No(_) => {}
             }
         }
     }

@@ -15,6 +15,9 @@ pub struct Key(String);
 #[derive(Clone)]
 pub struct Secret(Vec<u8>);
 
+/// A shorter secret would be easier to guess than a key.
+const SECRET_BYTES_MIN: usize = 16;
+
 impl Key {
     /// The bytes of a key.
     pub(crate) const BYTES: usize = 16;
@@ -36,10 +39,10 @@ impl Key {
 }
 
 impl Secret {
-    /// A secret, of 32 random bytes at best: who guesses it knows every key.
+    /// A secret of at least 16 bytes, 32 random ones at best: who guesses it knows every key.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, SecretError> {
         let bytes = bytes.into();
-        if bytes.is_empty() { Err(SecretError) } else { Ok(Self(bytes)) }
+        if bytes.len() < SECRET_BYTES_MIN { Err(SecretError) } else { Ok(Self(bytes)) }
     }
 
     /// The key of an intent: the first 128 bits of the HMAC-SHA-256 of its name. It is the same for every life of
@@ -54,13 +57,13 @@ impl Secret {
     }
 }
 
-/// The secret is empty.
+/// The secret is shorter than 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecretError;
 
 impl fmt::Display for SecretError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the secret from which keys are derived is empty")
+        write!(f, "the secret from which keys are derived has less than {SECRET_BYTES_MIN} bytes")
     }
 }
 

@@ -57,7 +57,7 @@ impl Origins {
 
     /// Learns from an answer whether the server has a status resource.
     pub(crate) fn learn(&self, url: &Uri, elapsed: Duration, reply: &Reply) {
-        let names_keys = ["idempotency-expires", "idempotency-interim"]
+        let names_keys = ["idempotency-expires", "idempotency-interim", "idempotency-outcome"]
             .iter()
             .any(|name| reply.header(name).is_some());
         if names_keys || Problem::read(&reply.body).is_some_and(|problem| problem.is_known()) {

@@ -8,12 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::lock::Mutex;
-
-use crate::client::{Client, Written};
+use crate::client::Client;
 use crate::draft::Draft;
 use crate::end::{Done, Refused};
-use crate::entry::{Entry, Place};
 use crate::error::Error;
 use crate::intent::Intent;
 use crate::snapshot::Snapshot;
@@ -51,7 +48,8 @@ pub trait QueueHooks: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// A lane could not go on, and is tried again.
+    /// A lane could not go on, and is tried again; or an entry cannot be read ([`Error::Damaged`]), which is told once
+    /// in a run. It stops its lane; where that cannot be known, `lane` is empty.
     fn failed(&self, lane: &str, error: &Error) {
         let _ = (lane, error);
     }
@@ -69,8 +67,6 @@ pub struct Queue {
 struct Shared {
     client: Client,
     hooks: Box<dyn QueueHooks>,
-    /// The number of the last place that was given.
-    last: Mutex<Option<u64>>,
     wakeup: Wakeup,
 }
 
@@ -90,8 +86,7 @@ impl Default for Settings {
 
 impl Queue {
     pub(crate) fn new(client: Client, hooks: Box<dyn QueueHooks>) -> Self {
-        let (last, wakeup) = (Mutex::new(None), Wakeup::default());
-        let shared = Arc::new(Shared { client, hooks, last, wakeup });
+        let shared = Arc::new(Shared { client, hooks, wakeup: Wakeup::default() });
         Self { shared, settings: Settings::default() }
     }
 
@@ -118,24 +113,22 @@ impl Queue {
 
     /// Opens an intent at the end of a lane and runs `apply`. It is sent by [`run`](Self::run).
     ///
-    /// Places of one process are in the order of these calls, those of several in the order of their clocks.
+    /// A name that stands in this lane with the same request is the same intent; one that stands outside of the queue
+    /// or in another lane is an [`IntentConflict`](Error::IntentConflict). Places of one process are in the order of
+    /// these calls, those of several in the order of their clocks.
     pub async fn enqueue(&self, lane: impl Into<String>, draft: Draft) -> Result<Intent, Error> {
-        let lane = lane.into();
-        let intent = draft.open_at(self.new_place(&lane).await?).await?;
         let core = self.shared.client.core();
-        let mut entry = core.read_own(intent.name(), intent.key()).await?;
-        // One that stood before the queue knew of it is taken in; one in another lane stays there.
-        while entry.place.is_none() {
-            let taken = Entry { place: Some(self.new_place(&lane).await?), ..entry.clone() };
-            entry = match core.write(&entry, taken).await? {
-                Written::Yes(entry) => entry,
-                Written::No(_) => core.read_own(intent.name(), intent.key()).await?,
-            };
-        }
-        if entry.place.as_ref().is_some_and(|place| place.lane != lane) {
-            let intent = entry.name;
-            return Err(Error::IntentConflict { intent, differing: vec!["lane"] });
-        }
+        let place = core.next_place(&lane.into()).await?;
+        self.begin(draft.open_at(place).await?).await
+    }
+
+    /// Opens an intent anew, as [`Draft::supersede`], at the end of its lane, and runs `apply`.
+    pub async fn supersede(&self, draft: Draft) -> Result<Intent, Error> {
+        self.begin(draft.supersede().await?).await
+    }
+
+    async fn begin(&self, intent: Intent) -> Result<Intent, Error> {
+        let entry = self.shared.client.core().read_own(intent.name(), intent.key()).await?;
         self.shared.apply(&entry).await?;
         self.shared.wakeup.wake();
         Ok(intent)
@@ -158,24 +151,6 @@ impl Queue {
             }
         }
         Ok(lanes.into_values().map(Ok).chain(errors).collect())
-    }
-
-    /// The next place of a lane.
-    async fn new_place(&self, lane: &str) -> Result<Place, Error> {
-        let core = self.shared.client.core();
-        let mut known = self.shared.last.lock().await;
-        let last = if let Some(last) = *known {
-            last
-        } else {
-            // A clock that went back while no process ran must not put new intents before old ones.
-            let entries = core.list().await?.into_iter().flatten();
-            let numbers = entries.filter_map(|entry| Some(entry.place?.number));
-            numbers.max().unwrap_or(0)
-        };
-        let by_clock = u64::try_from(core.clock.now().to_millis()).unwrap_or(0);
-        let number = by_clock.max(last + 1);
-        *known = Some(number);
-        Ok(Place { lane: lane.to_owned(), number, is_applied: false, is_settled: false })
     }
 }
 

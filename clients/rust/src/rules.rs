@@ -12,7 +12,7 @@ mod time;
 
 pub use backoff::{back_off, retry_after};
 pub use decide::{Decision, Dialect, Ending, Situation, decide};
-pub use life::{Life, Limits, life};
+pub use life::{Life, Limits, Over, key_time, life};
 pub use status::{AfterStatus, after_status};
 pub use time::Timestamp;
 

@@ -12,21 +12,22 @@
 mod asking;
 mod recording;
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Uri};
 
 use crate::client::{Core, Written};
 use crate::credentials::Ask;
-use crate::end::{Cause, End, EndKind};
-use crate::entry::Entry;
+use crate::end::End;
+use crate::entry::{Entry, Spelling};
 use crate::error::{Error, Pending};
 use crate::event::{Event, FailureKind, Step};
 use crate::key::Key;
-use crate::rules::{Dialect, life};
+use crate::rules::{Dialect, key_time, life};
 use crate::transport::{Failure, Reply};
 
 /// Sends an intent until it has an end, or until `wait_for` has passed.
@@ -41,6 +42,10 @@ pub(crate) async fn send(
     let turn = within(core, time_left(core, deadline), turn.lock()).await;
     let entry = core.read_own(name, key).await?;
     let mut sending = Sending::new(core, entry, deadline);
+    if let (Some(_), None, Some(place)) = (wait_for, &sending.entry.end, &sending.entry.place) {
+        let (intent, lane) = (name.to_owned(), place.lane.clone());
+        return Err(Error::InLane { intent, lane });
+    }
     if turn.is_none() {
         // Another task of this process sends it, and still does.
         return Err(sending.pending());
@@ -103,34 +108,20 @@ impl<'a> Sending<'a> {
                 self.ask().await?;
                 continue;
             }
-            if self.entry.attempts > 0 {
-                self.take_token().await?;
-            }
-            self.attempt().await?;
+            let token = self.take_token().await?;
+            self.attempt(token).await?;
         }
     }
 
     /// Ends the intent if nothing may be sent any more; then the entry is no longer what it was.
     async fn end_if_time_is_up(&mut self) -> Result<bool, Error> {
-        let limits = &self.core.settings.limits;
-        let over = life(&self.entry.life(), limits, self.core.clock.now());
-        let Some((end, safe_new_key)) = over else { return Ok(false) };
-        let now = self.core.clock.now();
-        let lived = |entry: &Entry| {
-            let first = entry.first_attempt_at.unwrap_or(now);
-            entry.expires_at.unwrap_or_else(|| first.after(limits.retention))
-                <= now.after(Duration::from_mins(1))
-        };
-        let cause = match end {
-            EndKind::Expired => Cause::KeyLife,
-            EndKind::Refused if lived(&self.entry) => Cause::KeyLife,
-            EndKind::Done | EndKind::Refused | EndKind::Unknown => Cause::GivenUp,
-        };
-        let ended = self.entry.ended(End::by_time(end, safe_new_key, cause));
+        let (limits, now) = (&self.core.settings.limits, self.core.clock.now());
+        let Some(over) = life(&self.entry.life(), limits, now) else { return Ok(false) };
+        let ended = self.entry.ended(End::by_time(over));
         match self.core.write(&self.entry, ended).await? {
             Written::Yes(entry) => {
                 self.entry = entry;
-                self.tell_end(end, None);
+                self.tell_end(over.end, None);
             }
             Written::No(stands) => self.go_on_with(stands)?,
         }
@@ -145,16 +136,16 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    async fn take_token(&mut self) -> Result<(), Error> {
-        let (origins, clock) = (&self.core.origins, &self.core.clock);
-        let url = &self.entry.request.url;
-        let wait = origins.take_token(url, clock.elapsed());
-        let slept = self.sleep(wait).await;
-        if slept.is_err() {
-            // It was not used.
-            origins.give_token(url, clock.elapsed());
+    /// Takes what a retry costs, and waits for it; first attempts cost nothing.
+    async fn take_token(&self) -> Result<Option<Token<'a>>, Error> {
+        if self.entry.attempts == 0 {
+            return Ok(None);
         }
-        slept
+        let (core, url) = (self.core, self.entry.request.url.clone());
+        let wait = core.origins.take_token(&url, core.clock.elapsed());
+        let token = Token { core, url, is_used: false };
+        self.sleep(wait).await?;
+        Ok(Some(token))
     }
 
     async fn sleep(&self, time: Duration) -> Result<(), Error> {
@@ -171,38 +162,51 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    async fn attempt(&mut self) -> Result<(), Error> {
+    async fn attempt(&mut self, token: Option<Token<'a>>) -> Result<(), Error> {
         let (refreshed, doubt) = (self.refresh, self.entry.doubt);
         let credentials = self.credentials(refreshed).await?;
         if self.time_left().is_some_and(|left| left.is_zero()) {
-            // They took all the time there was; an attempt that nobody waits for would only leave a doubt.
+            // They took all the time there was; an attempt without a caller would only leave a doubt.
             return Err(self.pending());
         }
-        let marked = self.entry.marked(self.core.clock.now());
+        if self.end_if_time_is_up().await? {
+            return Ok(());
+        }
+        let marked = self.entry.marked(self.core.clock.now(), &self.core.settings.spelling());
         match self.core.write(&self.entry, marked).await? {
             Written::Yes(entry) => self.entry = entry,
             Written::No(stands) => return self.go_on_with(stands),
         }
         self.tell(Step::Marked, None);
-        let request = self.request(credentials);
-        self.tell(Step::Sent, None);
-        let sent = self.core.transport.send(request, self.core.settings.answer_bytes_max);
-        let answer = self.in_time(sent).await;
+        token.into_iter().for_each(Token::spend);
+        let answer = self.exchange(credentials).await;
         self.tell(Step::Answered, Some(&answer));
         self.record(answer, doubt, refreshed).await
     }
 
-    /// The answer, or what counts as a lost one when time is up.
-    async fn in_time(
-        &self,
-        sent: impl Future<Output = Result<Reply, Failure>>,
-    ) -> Result<Reply, Failure> {
+    /// Gives the request to the transport and waits for the answer, as long as the key lives.
+    async fn exchange(&self, credentials: HeaderMap) -> Result<Reply, Failure> {
+        let (core, request) = (self.core, self.request(credentials));
+        let life = self.entry.life();
+        let lives = key_time(&life, &core.settings.limits, core.clock.now());
+        let limit = self.time_limit().min(lives);
+        let mut sent = core.transport.send(request, core.settings.answer_bytes_max);
+        let mut is_told = false;
+        let told = poll_fn(|context| {
+            // A future does nothing before it is asked, so its bytes are on their way from here on at the earliest.
+            let answer = sent.as_mut().poll(context);
+            if !std::mem::replace(&mut is_told, true) {
+                self.tell(Step::Sent, None);
+            }
+            answer
+        });
+        in_time(core, limit, told).await
+    }
+
+    /// The time that a request may take.
+    fn time_limit(&self) -> Duration {
         let limit = self.core.settings.attempt_timeout;
-        let limit = self.time_left().map_or(limit, |left| left.min(limit));
-        let answer = within(self.core, Some(limit), sent).await;
-        answer.unwrap_or_else(|| {
-            Err(Failure::Lost(format!("there was no answer within {limit:?}").into()))
-        })
+        self.time_left().map_or(limit, |left| left.min(limit))
     }
 
     async fn credentials(&self, refresh: bool) -> Result<HeaderMap, Error> {
@@ -213,6 +217,11 @@ impl<'a> Sending<'a> {
         headers.ok_or_else(|| self.pending())?.map_err(Error::Credentials)
     }
 
+    /// The form in which the key is sent: that of the first attempt.
+    fn spelling(&self) -> Spelling {
+        self.entry.spelling.clone().unwrap_or_else(|| self.core.settings.spelling())
+    }
+
     fn request(&self, credentials: HeaderMap) -> http::Request<Bytes> {
         let own = &self.entry.request;
         let mut request = http::Request::new(own.body.clone());
@@ -221,15 +230,15 @@ impl<'a> Sending<'a> {
         *request.headers_mut() = credentials;
         let headers = request.headers_mut();
         headers.extend(own.headers.iter().cloned());
-        let settings = &self.core.settings;
+        let Spelling { dialect, header } = self.spelling();
         let key = self.entry.key.as_str();
-        let key = match settings.dialect {
+        let key = match dialect {
             Dialect::Draft07 => format!("\"{key}\""),
             Dialect::Stripe | Dialect::Generic => key.to_owned(),
         };
         let mut key = HeaderValue::try_from(key).expect("a key is made of letters and digits");
         key.set_sensitive(true);
-        headers.insert(settings.key_header.clone(), key);
+        headers.insert(header, key);
         request
     }
 
@@ -248,12 +257,7 @@ impl<'a> Sending<'a> {
     }
 
     fn pending(&self) -> Error {
-        Error::Pending(Pending {
-            intent: self.entry.name.clone(),
-            attempts: self.entry.attempts,
-            is_in_doubt: self.entry.doubt,
-            wait_left: self.entry.wait_left(self.core.clock.now()),
-        })
+        Error::Pending(Pending::of(&self.entry, self.core.clock.now()))
     }
 
     fn tell(&self, step: Step, answer: Option<&Result<Reply, Failure>>) {
@@ -266,6 +270,38 @@ impl<'a> Sending<'a> {
         }
         self.core.tell(&event);
     }
+}
+
+/// What a retry costs: given back unless it is used.
+struct Token<'a> {
+    core: &'a Core,
+    url: Uri,
+    is_used: bool,
+}
+
+impl Token<'_> {
+    fn spend(mut self) {
+        self.is_used = true;
+    }
+}
+
+impl Drop for Token<'_> {
+    fn drop(&mut self) {
+        if !self.is_used {
+            self.core.origins.give_token(&self.url, self.core.clock.elapsed());
+        }
+    }
+}
+
+/// The answer, or what counts as a lost one when time is up.
+async fn in_time(
+    core: &Core,
+    limit: Duration,
+    sent: impl Future<Output = Result<Reply, Failure>>,
+) -> Result<Reply, Failure> {
+    within(core, Some(limit), sent).await.unwrap_or_else(|| {
+        Err(Failure::Lost(format!("there was no answer within {limit:?}").into()))
+    })
 }
 
 fn time_left(core: &Core, deadline: Option<Duration>) -> Option<Duration> {

@@ -6,6 +6,7 @@
 
 mod file;
 mod memory;
+mod private;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod thread;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
 
+use crate::rules::Timestamp;
 use crate::{BoxError, BoxFuture};
 
 #[cfg(feature = "hyper")]
@@ -70,6 +71,16 @@ impl Reply {
         self.headers.get(name)?.to_str().ok()
     }
 
+    /// True if one of the lines of a header lists this word, with parameters or without.
+    pub(crate) fn lists(&self, name: &str, word: &str) -> bool {
+        let lines = self.headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
+        let mut members = lines.flat_map(|line| line.split(','));
+        members.any(|member| {
+            let named = member.split([';', '=']).next().unwrap_or_default();
+            named.trim().eq_ignore_ascii_case(word)
+        })
+    }
+
     /// True if a header has this word as its value.
     pub(crate) fn says(&self, name: &str, word: &str) -> bool {
         self.header(name).is_some_and(|value| value.trim().eq_ignore_ascii_case(word))
@@ -77,6 +88,16 @@ impl Reply {
 
     pub(crate) fn is_replay(&self) -> bool {
         self.says("idempotent-replayed", "true")
+    }
+
+    /// True if the server passed on an answer that it does not keep, and its key stays uncertain.
+    pub(crate) fn stays_uncertain(&self) -> bool {
+        self.says("idempotency-outcome", "unknown")
+    }
+
+    /// The time until which the server keeps the key.
+    pub(crate) fn expiry(&self) -> Option<Timestamp> {
+        Timestamp::from_http_date(self.header("idempotency-expires")?)
     }
 }
 

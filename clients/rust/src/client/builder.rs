@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::lock::Mutex;
 use http::HeaderName;
 
 use super::Client;
@@ -12,6 +13,7 @@ use super::locks::Locks;
 use crate::BoxError;
 use crate::clock::{Clock, SystemClock};
 use crate::credentials::Credentials;
+use crate::entry::Spelling;
 use crate::event::Event;
 use crate::key::Secret;
 use crate::origins::Origins;
@@ -52,6 +54,13 @@ pub(crate) struct Settings {
     pub(crate) key_header: HeaderName,
 }
 
+impl Settings {
+    /// The form in which keys of new intents are sent.
+    pub(crate) fn spelling(&self) -> Spelling {
+        Spelling { dialect: self.dialect, header: self.key_header.clone() }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -69,7 +78,8 @@ impl Default for Settings {
             attempt_timeout: Duration::from_secs(30),
             // What firstwrite's own gateway takes.
             body_bytes_max: 8 * 1024 * 1024,
-            answer_bytes_max: 8 * 1024 * 1024,
+            // Answers are kept until they are acknowledged, so they are shorter.
+            answer_bytes_max: 1024 * 1024,
             // A folder of so many files is still listed at once.
             entries_max: 10_000,
             key_header: HeaderName::from_static("idempotency-key"),
@@ -93,6 +103,7 @@ impl Builder {
                 settings: Settings::default(),
                 origins: Origins::default(),
                 locks: Locks::default(),
+                last_place: Mutex::new(None),
             },
         }
     }
@@ -102,7 +113,8 @@ impl Builder {
         Client { core: Arc::new(self.core) }
     }
 
-    /// The words in which the servers speak of keys. Default: [`Dialect::Draft07`].
+    /// The words in which the servers speak of keys. Default: [`Dialect::Draft07`]. An intent keeps those of its first
+    /// attempt.
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.core.settings.dialect = dialect;
         self
@@ -146,7 +158,7 @@ impl Builder {
     }
 
     /// Largest body of an answer that is read and kept; of a larger one the status and the headers are. Default:
-    /// 8 MiB.
+    /// 1 MiB.
     pub fn answer_bytes_max(mut self, bytes: usize) -> Self {
         self.core.settings.answer_bytes_max = bytes;
         self
@@ -158,7 +170,8 @@ impl Builder {
         self
     }
 
-    /// The header of the key, for servers that call it otherwise. Default: `Idempotency-Key`.
+    /// The header of the key, for servers that call it otherwise. Default: `Idempotency-Key`. An intent keeps that of
+    /// its first attempt.
     pub fn key_header(mut self, name: HeaderName) -> Self {
         self.core.settings.key_header = name;
         self

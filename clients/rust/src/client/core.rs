@@ -3,17 +3,19 @@
 use std::fmt;
 use std::time::Duration;
 
+use futures_util::lock::Mutex;
+
 use super::builder::Settings;
 use super::locks::Locks;
 use crate::BoxError;
 use crate::clock::Clock;
 use crate::credentials::Credentials;
+use crate::end::End;
 use crate::entry::{self, Entry, Place, Request, Unreadable};
 use crate::error::Error;
 use crate::event::{Event, Step};
 use crate::key::{Key, Secret};
 use crate::origins::Origins;
-use crate::rules::Timestamp;
 use crate::seal::Seal;
 use crate::storage::{Inserted, Storage, Stored};
 use crate::transport::Transport;
@@ -34,6 +36,8 @@ pub(crate) struct Core {
     pub(crate) settings: Settings,
     pub(crate) origins: Origins,
     pub(crate) locks: Locks,
+    /// The number of the last place that this client gave in the queue.
+    pub(super) last_place: Mutex<Option<u64>>,
 }
 
 /// Result of a write that compared revisions.
@@ -62,7 +66,11 @@ impl Core {
             Inserted::Full => Err(Error::TooManyEntries { entries_max: self.settings.entries_max }),
             Inserted::Stands(stored) => {
                 let stands = self.decode(&stored)?;
-                let differing = stands.request.differing(&fresh.request);
+                let mut differing = stands.request.differing(&fresh.request);
+                let lane = |entry: &Entry| entry.place.as_ref().map(|place| place.lane.clone());
+                if fresh.place.is_some() && lane(&stands) != lane(&fresh) {
+                    differing.push("lane");
+                }
                 if differing.is_empty() {
                     return Ok(stands);
                 }
@@ -71,30 +79,48 @@ impl Core {
         }
     }
 
-    /// Opens an intent anew, where a new key is safe.
+    /// Opens an intent anew, where a new key is safe. One in a lane takes the last place in it.
     pub(crate) async fn supersede(&self, name: &str, request: Request) -> Result<Entry, Error> {
-        let fresh = self.fresh(name, request.clone(), None)?;
-        let Some(stands) = self.read(name).await? else {
-            return self.open(name, request, None).await;
+        loop {
+            let Some(stands) = self.read(name).await? else {
+                return self.open(name, request, None).await;
+            };
+            let is_untouched = stands.attempts == 0 && stands.end.is_none();
+            let is_safe = stands.end.as_ref().is_some_and(End::may_be_superseded);
+            if !is_untouched && !is_safe {
+                let end = stands.end.as_ref().map(End::kind);
+                return Err(Error::NewKeyUnsafe { intent: name.to_owned(), end });
+            }
+            if self.secret.is_some() {
+                return Err(Error::KeyIsDerived { intent: name.to_owned() });
+            }
+            let place = match &stands.place {
+                Some(place) => Some(self.next_place(&place.lane).await?),
+                None => None,
+            };
+            let fresh = self.fresh(name, request.clone(), place)?;
+            // A write that came between, such as the mark of an attempt, has another revision, and is looked at.
+            if self.storage.replace(stands.revision, self.encode(&fresh)?).await? {
+                self.tell(&Event::new(Step::Opened, name, 0));
+                return Ok(fresh);
+            }
+        }
+    }
+
+    /// The last place of a lane.
+    pub(crate) async fn next_place(&self, lane: &str) -> Result<Place, Error> {
+        let mut known = self.last_place.lock().await;
+        let last = if let Some(last) = *known {
+            last
+        } else {
+            // A clock that went back while no process ran must not put new intents before old ones.
+            let entries = self.list().await?.into_iter().flatten();
+            entries.filter_map(|entry| Some(entry.place?.number)).max().unwrap_or(0)
         };
-        let is_untouched = stands.attempts == 0 && stands.end.is_none();
-        let is_safe = stands.end.as_ref().is_some_and(crate::End::is_new_key_safe);
-        let refused = || {
-            let end = stands.end.as_ref().map(crate::End::kind);
-            Error::NewKeyUnsafe { intent: name.to_owned(), end }
-        };
-        if !is_untouched && !is_safe {
-            return Err(refused());
-        }
-        if self.secret.is_some() {
-            return Err(Error::KeyIsDerived { intent: name.to_owned() });
-        }
-        // Another process that began an attempt meanwhile has another revision by it.
-        if self.storage.replace(stands.revision, self.encode(&fresh)?).await? {
-            self.tell(&Event::new(Step::Opened, name, 0));
-            return Ok(fresh);
-        }
-        Err(refused())
+        let by_clock = u64::try_from(self.clock.now().to_millis()).unwrap_or(0);
+        let number = by_clock.max(last.saturating_add(1));
+        *known = Some(number);
+        Ok(Place { lane: lane.to_owned(), number, is_applied: false, is_settled: false })
     }
 
     /// The entry of this name, if it stands.
@@ -176,9 +202,12 @@ impl Core {
             request,
             opened_at: self.clock.now(),
             attempts: 0,
-            doubt: false,
-            first_attempt_at: None::<Timestamp>,
+            // An earlier process, whose storage is gone, may have sent a key that is derived.
+            doubt: self.secret.is_some(),
+            first_attempt_at: None,
             resumed_at: None,
+            latest_at: None,
+            spelling: None,
             not_before: None,
             waits_for: Duration::ZERO,
             expires_at: None,
@@ -198,7 +227,7 @@ impl Core {
                 Unreadable::Later => "a later version wrote it".to_owned(),
                 Unreadable::Sealed(error) => error.to_string(),
             };
-            Error::Damaged { intent: stored.name.clone(), problem }
+            Error::Damaged { intent: stored.name.clone(), problem, lane: entry::lane_of(stored) }
         })
     }
 }

@@ -12,10 +12,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{Entry, Place, Request};
+use super::{Entry, Place, Request, Spelling};
 use crate::end::{Answer, Cause, Done, End, EndKind, Refused, Unresolved};
 use crate::key::Key;
-use crate::rules::Timestamp;
+use crate::rules::{Dialect, Timestamp};
 use crate::seal::Seal;
 use crate::storage::Stored;
 use crate::{BoxError, Error};
@@ -43,6 +43,8 @@ struct Document {
     doubt: bool,
     first_attempt_at: Option<i64>,
     resumed_at: Option<i64>,
+    latest_at: Option<i64>,
+    spelling: Option<SpellingText>,
     not_before: Option<i64>,
     waits_for_ms: u64,
     expires_at: Option<i64>,
@@ -59,6 +61,21 @@ struct PlaceText {
     number: u64,
     applied: bool,
     settled: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SpellingText {
+    dialect: DialectWord,
+    header: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum DialectWord {
+    #[serde(rename = "draft-07")]
+    Draft07,
+    Stripe,
+    Generic,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -101,6 +118,7 @@ enum CauseWord {
     Answer,
     GivenUp,
     KeyLife,
+    ClockSetBack,
 }
 
 /// Writes an entry.
@@ -121,6 +139,8 @@ pub(crate) fn encode(entry: &Entry, seal: Option<&dyn Seal>) -> Result<Stored, E
         doubt: entry.doubt,
         first_attempt_at: entry.first_attempt_at.map(Timestamp::to_millis),
         resumed_at: entry.resumed_at.map(Timestamp::to_millis),
+        latest_at: entry.latest_at.map(Timestamp::to_millis),
+        spelling: entry.spelling.as_ref().map(spelling_text),
         not_before: entry.not_before.map(Timestamp::to_millis),
         waits_for_ms: u64::try_from(entry.waits_for.as_millis()).unwrap_or(u64::MAX),
         expires_at: entry.expires_at.map(Timestamp::to_millis),
@@ -172,6 +192,21 @@ pub(crate) fn decode(stored: &Stored, seal: Option<&dyn Seal>) -> Result<Entry, 
     }
 }
 
+/// The lane of an entry that cannot be read, where so much of it can.
+pub(crate) fn lane_of(stored: &Stored) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Remains {
+        place: Option<Lane>,
+    }
+    #[derive(Deserialize)]
+    struct Lane {
+        lane: String,
+    }
+    let (_, rest) = line(&stored.document)?;
+    let (json, _) = line(&rest)?;
+    serde_json::from_slice::<Remains>(&json).ok()?.place.map(|place| place.lane)
+}
+
 fn read(document: Document, bodies: &Bytes, seal: Option<&dyn Seal>) -> Result<Entry, Unreadable> {
     let open = |body: Bytes| match seal {
         Some(seal) => seal.open(&document.name, &body).map(Bytes::from).map_err(Unreadable::Sealed),
@@ -205,6 +240,11 @@ fn entry_of(document: Document, body: Bytes, answer_body: Option<Bytes>) -> Opti
         doubt: document.doubt,
         first_attempt_at: document.first_attempt_at.map(Timestamp::from_millis),
         resumed_at: document.resumed_at.map(Timestamp::from_millis),
+        latest_at: document.latest_at.map(Timestamp::from_millis),
+        spelling: match document.spelling {
+            Some(spelling) => Some(spelling_of(&spelling)?),
+            None => None,
+        },
         not_before: document.not_before.map(Timestamp::from_millis),
         waits_for: Duration::from_millis(document.waits_for_ms),
         expires_at: document.expires_at.map(Timestamp::from_millis),
@@ -228,6 +268,24 @@ fn place_text(place: &Place) -> PlaceText {
         applied: place.is_applied,
         settled: place.is_settled,
     }
+}
+
+fn spelling_text(spelling: &Spelling) -> SpellingText {
+    let dialect = match spelling.dialect {
+        Dialect::Draft07 => DialectWord::Draft07,
+        Dialect::Stripe => DialectWord::Stripe,
+        Dialect::Generic => DialectWord::Generic,
+    };
+    SpellingText { dialect, header: spelling.header.to_string() }
+}
+
+fn spelling_of(text: &SpellingText) -> Option<Spelling> {
+    let dialect = match text.dialect {
+        DialectWord::Draft07 => Dialect::Draft07,
+        DialectWord::Stripe => Dialect::Stripe,
+        DialectWord::Generic => Dialect::Generic,
+    };
+    Some(Spelling { dialect, header: text.header.parse().ok()? })
 }
 
 fn end_text(end: &End, body_bytes: Option<usize>) -> EndText {
@@ -254,6 +312,7 @@ fn end_text(end: &End, body_bytes: Option<usize>) -> EndText {
         Cause::Answer => CauseWord::Answer,
         Cause::GivenUp => CauseWord::GivenUp,
         Cause::KeyLife => CauseWord::KeyLife,
+        Cause::ClockSetBack => CauseWord::ClockSetBack,
     };
     EndText { end, cause, code, safe_new_key, replayed, answer }
 }
@@ -272,6 +331,7 @@ fn end_of(text: EndText, body: Option<Bytes>) -> Option<End> {
         CauseWord::Answer => Cause::Answer,
         CauseWord::GivenUp => Cause::GivenUp,
         CauseWord::KeyLife => Cause::KeyLife,
+        CauseWord::ClockSetBack => Cause::ClockSetBack,
     };
     Some(match text.end {
         EndWord::Done => End::Done(Done { answer: answer?, replayed }),

@@ -13,11 +13,15 @@ use crate::entry::{Entry, Place};
 use crate::error::Error;
 use crate::intent::Intent;
 use crate::snapshot::Snapshot;
+use crate::storage::StorageErrorKind;
 
 /// Lanes as they stand.
 struct Look {
     /// Entries of each lane that are not settled, in order.
     lanes: BTreeMap<String, Vec<Entry>>,
+    /// Lanes in which an entry stands that cannot be read.
+    spoilt: BTreeSet<String>,
+    errors: Vec<Error>,
 }
 
 /// State of a lane after a turn.
@@ -25,26 +29,31 @@ struct Look {
 enum Turn {
     /// Everything is settled.
     Empty,
-    /// The first intent that is not settled ended unknown or expired.
+    /// The first intent that is not settled ended unknown or expired, or one cannot be read.
     Stopped,
 }
 
 impl Queue {
     /// Sends what is in the lanes, and what comes into them, until `until` is done. Dropping the future loses nothing.
     ///
-    /// An entry that cannot be read is an error here: nobody knows which lane it stands in.
+    /// An entry that cannot be read stops its lane and is told to [`QueueHooks::failed`](super::QueueHooks::failed). If
+    /// its lane cannot be known either, every lane goes on.
     pub async fn run(&self, until: impl Future<Output = ()>) -> Result<(), Error> {
         let clock = &self.shared.client.core().clock;
         let mut until = pin!(until);
         let (mut turns, mut busy) = (FuturesUnordered::new(), BTreeSet::new());
         // Lanes that failed rest until the next look by time.
         let mut resting = BTreeSet::new();
+        let mut told = BTreeSet::new();
         loop {
             let woken = self.shared.wakeup.next();
-            for (lane, entries) in self.shared.look().await?.lanes {
+            let look = self.shared.look().await?;
+            self.shared.tell_unreadable(&look.errors, &mut told);
+            for (lane, entries) in look.lanes {
                 let has_room = busy.len() < self.settings.lanes_max;
                 let is_idle = !busy.contains(&lane) && !resting.contains(&lane);
-                if has_room && is_idle && !is_stopped(&entries) {
+                let is_stopped = look.spoilt.contains(&lane) || is_stopped(&entries);
+                if has_room && is_idle && !is_stopped {
                     busy.insert(lane.clone());
                     let (shared, acknowledges) = (&self.shared, self.settings.acknowledges);
                     turns.push(async move {
@@ -82,15 +91,17 @@ impl Queue {
     }
 
     /// Sends what is in the lanes, one after another, until every lane is empty or stopped; returns the lanes that
-    /// are stopped. The first error ends it.
+    /// are stopped. The first error ends it, but for entries that cannot be read, as in [`run`](Self::run).
     pub async fn run_once(&self) -> Result<Vec<String>, Error> {
-        let mut stopped = Vec::new();
-        for lane in self.shared.look().await?.lanes.into_keys() {
+        let look = self.shared.look().await?;
+        self.shared.tell_unreadable(&look.errors, &mut BTreeSet::new());
+        let mut stopped = look.spoilt;
+        for lane in look.lanes.into_keys() {
             if self.shared.turn(&lane, self.settings.acknowledges).await? == Turn::Stopped {
-                stopped.push(lane);
+                stopped.insert(lane);
             }
         }
-        Ok(stopped)
+        Ok(stopped.into_iter().collect())
     }
 }
 
@@ -102,8 +113,27 @@ fn is_stopped(entries: &[Entry]) -> bool {
 impl Shared {
     async fn look(&self) -> Result<Look, Error> {
         let mut lanes: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
+        let (mut spoilt, mut errors) = (BTreeSet::new(), Vec::new());
         for entry in self.client.core().list().await? {
-            let entry = entry?;
+            let entry = match entry {
+                Ok(entry) => entry,
+                // What cannot be read at the moment may be the first of its lane.
+                Err(Error::Storage(error))
+                    if matches!(
+                        error.kind(),
+                        StorageErrorKind::Busy | StorageErrorKind::Unavailable
+                    ) =>
+                {
+                    return Err(Error::Storage(error));
+                }
+                Err(error) => {
+                    if let Error::Damaged { lane: Some(lane), .. } = &error {
+                        spoilt.insert(lane.clone());
+                    }
+                    errors.push(error);
+                    continue;
+                }
+            };
             if let Some(Place { lane, is_settled: false, .. }) = &entry.place {
                 lanes.entry(lane.clone()).or_default().push(entry);
             }
@@ -113,15 +143,28 @@ impl Shared {
                 (entry.place.as_ref().map(|place| place.number), entry.name.clone())
             });
         }
-        Ok(Look { lanes })
+        Ok(Look { lanes, spoilt, errors })
+    }
+
+    /// Tells which entries cannot be read, each once.
+    fn tell_unreadable(&self, errors: &[Error], told: &mut BTreeSet<String>) {
+        for error in errors {
+            if told.insert(error.to_string()) {
+                let lane =
+                    if let Error::Damaged { lane, .. } = error { lane.as_deref() } else { None };
+                self.hooks.failed(lane.unwrap_or_default(), error);
+            }
+        }
     }
 
     /// Sends a lane in order until it is empty or stopped.
     async fn turn(&self, lane: &str, acknowledges: bool) -> Result<Turn, Error> {
         loop {
-            let Some(entries) = self.look().await?.lanes.remove(lane) else {
-                return Ok(Turn::Empty);
-            };
+            let mut look = self.look().await?;
+            if look.spoilt.contains(lane) {
+                return Ok(Turn::Stopped);
+            }
+            let Some(entries) = look.lanes.remove(lane) else { return Ok(Turn::Empty) };
             for entry in entries {
                 if !self.carry_through(&entry, acknowledges).await? {
                     return Ok(Turn::Stopped);

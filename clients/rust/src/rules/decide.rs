@@ -92,9 +92,12 @@ struct Answered<'a> {
 
 impl<'a> Answered<'a> {
     fn new(situation: &'a Situation, reply: &'a Reply) -> Self {
-        let is_kept = reply.header("idempotency-expires").is_some() || reply.is_replay();
-        let is_ours = situation.dialect == Dialect::Draft07;
-        let problem = if is_ours { Problem::read(&reply.body) } else { None };
+        let is_kept = reply.expiry().is_some() || reply.is_replay();
+        // A gateway of ours in front of another dialect's server says by these what stands under the key.
+        let is_ours = |problem: &Problem| {
+            situation.dialect == Dialect::Draft07 || problem.tells_what_stands_under_the_key()
+        };
+        let problem = Problem::read(&reply.body).filter(is_ours);
         // What is kept is the API's own answer, whatever is in it; but one that tells of another answer that was not
         // kept says when its key expires, and a new key would carry the action out again.
         let problem = problem.filter(|problem| !is_kept || problem.code == "answer-not-kept");
@@ -102,14 +105,11 @@ impl<'a> Answered<'a> {
     }
 
     fn decide(&self) -> Decision {
-        let is_success = (200..300).contains(&self.status);
-        if is_success && self.situation.dialect == Dialect::Draft07 && self.is_interim() {
-            return self.ask();
-        }
-        if is_success {
-            return self.end(EndKind::Done, false);
+        if (200..300).contains(&self.status) {
+            return self.by_success();
         }
         self.by_named_problem()
+            .or_else(|| self.reply.stays_uncertain().then(|| self.ask()))
             .or_else(|| self.by_credentials())
             .or_else(|| self.by_other_problem())
             .or_else(|| self.by_kept_answer())
@@ -117,11 +117,18 @@ impl<'a> Answered<'a> {
             .unwrap_or_else(|| self.by_status())
     }
 
+    fn by_success(&self) -> Decision {
+        let is_interim = self.situation.dialect == Dialect::Draft07 && self.is_interim();
+        if is_interim || self.reply.stays_uncertain() {
+            return self.ask();
+        }
+        self.end(EndKind::Done, false)
+    }
+
     /// The final answer is still to come.
     fn is_interim(&self) -> bool {
-        let preferences = self.reply.header("preference-applied").unwrap_or_default();
-        let is_async = preferences.split(',').any(|word| word.trim() == "respond-async");
-        self.reply.says("idempotency-interim", "true") || (self.status == 202 && is_async)
+        let is_async = || self.reply.lists("preference-applied", "respond-async");
+        self.reply.says("idempotency-interim", "true") || (self.status == 202 && is_async())
     }
 
     fn by_named_problem(&self) -> Option<Decision> {
@@ -133,7 +140,7 @@ impl<'a> Answered<'a> {
             "answer-not-kept" => match problem.first_status {
                 Some(..400) => self.end(EndKind::Done, false),
                 Some(_) => self.end(EndKind::Refused, false),
-                // It was carried out, and nobody says how it ended.
+                // It was carried out, and it is not said how it ended.
                 None => self.end(EndKind::Unknown, false),
             },
             "answer-lost" if problem.retryable => self.ask(),
@@ -227,13 +234,13 @@ impl<'a> Answered<'a> {
             408 | 409 | 502 | 504 => self.ask(),
             425 | 429 => self.retry(self.situation.doubt),
             301..=303 => self.end(EndKind::Unknown, false),
-            501 | 505 | 300..500 => self.nothing_ran(),
+            300..500 => self.nothing_ran(),
             500..600 => self.retry(true),
             _ => self.end(EndKind::Unknown, false),
         }
     }
 
-    /// Another request was sent under this key: by an earlier life of the intent, or by somebody else.
+    /// Another request was sent under this key: by an earlier life of the intent, or by another caller.
     fn reused(&self) -> Decision {
         let end = if self.situation.doubt { EndKind::Unknown } else { EndKind::Refused };
         self.end(end, false)
@@ -269,7 +276,7 @@ impl<'a> Answered<'a> {
             safe_new_key,
             replayed: self.reply.is_replay(),
             code: self.problem.as_ref().map(|problem| problem.code.clone()),
-            first_status: first_status.and_then(|status| u16::try_from(status).ok()),
+            first_status,
         })
     }
 }

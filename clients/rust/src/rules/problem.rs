@@ -11,8 +11,8 @@ pub(crate) struct Problem {
     pub(crate) safe_new_key: bool,
     #[serde(default, deserialize_with = "whole")]
     pub(crate) retry_after: Option<u64>,
-    #[serde(default, deserialize_with = "whole")]
-    pub(crate) first_status: Option<u64>,
+    #[serde(default, deserialize_with = "status")]
+    pub(crate) first_status: Option<u16>,
 }
 
 /// Codes that are firstwrite's, and not retryable as such.
@@ -60,6 +60,13 @@ impl Problem {
         serde_json::from_slice(body).ok()
     }
 
+    /// True of the codes by which a new key, or a repetition that looks harmless, may carry an action out twice.
+    pub(crate) fn tells_what_stands_under_the_key(&self) -> bool {
+        const CODES: [&str; 4] =
+            ["answer-not-kept", "key-expired", "key-reused", "outcome-unknown"];
+        CODES.contains(&self.code.as_str())
+    }
+
     /// True of the codes of this version.
     pub(crate) fn is_known(&self) -> bool {
         FINAL.contains(&self.code.as_str()) || PASSING.contains(&self.code.as_str())
@@ -69,6 +76,12 @@ impl Problem {
 /// A whole number; anything else counts as not there.
 fn whole<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     Value::deserialize(deserializer).map(|value| value.as_u64())
+}
+
+/// A status; anything else counts as not there.
+fn status<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    let number = whole(deserializer)?.and_then(|number| u16::try_from(number).ok());
+    Ok(number.filter(|number| (100..600).contains(number)))
 }
 
 #[cfg(test)]

@@ -5,13 +5,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Uri};
 
-use super::Sending;
+use super::{Sending, in_time};
 use crate::client::StatusUse;
 use crate::error::Error;
 use crate::rules::{AfterStatus, after_status, back_off};
 
-/// The time for which the resource holds us.
+/// The time for which the resource holds us at most.
 const HOLD: Duration = Duration::from_secs(20);
+/// The time for question and answer to get there and back, so that a held answer is not taken for a lost one.
+const ON_THE_WAY: Duration = Duration::from_secs(2);
 
 impl Sending<'_> {
     /// True if this server is known to have the resource, by its answers or by the application's word.
@@ -37,7 +39,7 @@ impl Sending<'_> {
         *request.headers_mut() = credentials;
         *request.uri_mut() = url;
         let sent = self.core.transport.send(request, self.core.settings.answer_bytes_max);
-        let answer = self.in_time(sent).await;
+        let answer = in_time(self.core, self.time_limit(), sent).await;
         self.asked = self.asked.saturating_add(1);
         self.refresh = false;
         match after_status(answer.as_ref(), refreshed, self.core.clock.now()) {
@@ -56,8 +58,9 @@ impl Sending<'_> {
 
     fn status_url(&self) -> Option<Uri> {
         let url = &self.entry.request.url;
-        let hold = self.time_left().map_or(HOLD, |left| left.min(HOLD)).as_secs();
-        let path = format!("/.firstwrite/operations/{}?wait={hold}s", self.entry.key.as_str());
+        let hold = self.time_limit().saturating_sub(ON_THE_WAY).min(HOLD).as_secs();
+        let query = if hold > 0 { format!("?wait={hold}s") } else { String::new() };
+        let path = format!("/.firstwrite/operations/{}{query}", self.entry.key.as_str());
         let origin =
             Uri::builder().scheme(url.scheme()?.clone()).authority(url.authority()?.clone());
         origin.path_and_query(path).build().ok()

@@ -1,6 +1,4 @@
-//! Writing down what an answer means, before anybody learns of it.
-
-use std::time::Duration;
+//! Writing down what an answer means, before it is told.
 
 use bytes::Bytes;
 use http::header::{self, HeaderName};
@@ -12,7 +10,7 @@ use crate::end::{Answer, Cause, Done, End, EndKind, Refused, Unresolved};
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::event::{Event, Next, Step};
-use crate::rules::{Decision, Ending, Situation, Timestamp, back_off, decide};
+use crate::rules::{Decision, Ending, Situation, back_off, decide};
 use crate::transport::{Failure, Reply};
 
 /// Headers of answers that are not written down: of credentials, and of one connection.
@@ -29,120 +27,123 @@ const NOT_KEPT: [HeaderName; 10] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-/// An answer that does not end an intent, as it is written down.
-struct Waiting {
-    doubt: bool,
-    wait: Duration,
-    expires_at: Option<Timestamp>,
-    status: Option<u16>,
-    next: Next,
-}
-
 /// Headers of an answer that are kept at most, by the bytes of their names and values.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 
 impl Sending<'_> {
     /// Decides what an answer means and writes it down. `doubt` stood before the attempt.
+    ///
+    /// Another process may have written meanwhile. Then the answer is decided again, since it says nothing of an
+    /// attempt that the other began; and what the other learned stands beside it.
     pub(super) async fn record(
         &mut self,
         answer: Result<Reply, Failure>,
-        doubt: bool,
+        mut doubt: bool,
         refreshed: bool,
     ) -> Result<(), Error> {
-        let (url, elapsed) = (&self.entry.request.url, self.core.clock.elapsed());
-        if let Ok(reply) = &answer {
-            self.core.origins.learn(url, elapsed, reply);
-            if reply.status.is_success() {
-                self.core.origins.give_token(url, elapsed);
-            }
-        }
-        let (dialect, now) = (self.core.settings.dialect, self.core.clock.now());
-        let situation = Situation { dialect, doubt, refreshed, now };
+        self.learn(&answer);
+        let (dialect, now) = (self.spelling().dialect, self.core.clock.now());
         let status = answer.as_ref().ok().map(|reply| reply.status.as_u16());
-        let expires_at = answer.as_ref().ok().and_then(expiry);
-        (self.asks, self.asked, self.refresh) = (false, 0, false);
-        match decide(&situation, answer.as_ref()) {
-            Decision::Retry { wait, doubt, refresh } => {
-                self.refresh = refresh;
-                let next = Next::Retry;
-                self.record_waiting(Waiting { doubt, wait, expires_at, status, next }).await
-            }
-            Decision::Ask { wait } => {
-                self.asks = true;
-                let next = Next::Ask;
-                self.record_waiting(Waiting { doubt: true, wait, expires_at, status, next }).await
-            }
-            Decision::End(ending) => self.record_end(end_of(ending, answer.ok()), status).await,
-        }
-    }
-
-    async fn record_waiting(&mut self, waiting: Waiting) -> Result<(), Error> {
-        let Waiting { mut doubt, wait, expires_at, status, next } = waiting;
-        let now = self.core.clock.now();
-        let wait = wait + back_off(self.entry.attempts, self.core.draw());
+        let (attempts, random) = (self.entry.attempts, self.core.draw());
+        let mut is_crossed = false;
         loop {
-            let mut waiting = self.entry.waiting(doubt, now, wait);
-            waiting.expires_at = expires_at.or(waiting.expires_at);
-            match self.core.write(&self.entry, waiting).await? {
+            let situation = Situation { dialect, doubt, refreshed, now };
+            let decision = decide(&situation, answer.as_ref());
+            let recorded = self.recorded(&decision, &answer, random, is_crossed);
+            match self.core.write(&self.entry, recorded.clone()).await? {
                 Written::Yes(entry) => {
                     self.entry = entry;
-                    break;
-                }
-                // Another process has ended it.
-                Written::No(Some(stands)) if stands.end.is_some() => {
-                    return self.go_on_with(Some(stands));
-                }
-                Written::No(Some(stands)) => {
-                    // Another process has begun an attempt, of which this answer says nothing.
-                    doubt |= stands.doubt;
-                    self.entry = stands;
-                }
-                Written::No(None) => return self.go_on_with(None),
-            }
-        }
-        self.pause = wait;
-        let mut event = Event::new(Step::Recorded, &self.entry.name, self.entry.attempts);
-        (event.status, event.next) = (status, Some(next));
-        self.core.tell(&event);
-        Ok(())
-    }
-
-    async fn record_end(&mut self, end: End, status: Option<u16>) -> Result<(), Error> {
-        let kind = end.kind();
-        loop {
-            let ended = self.entry.ended(end.clone());
-            match self.core.write(&self.entry, ended).await? {
-                Written::Yes(entry) => {
-                    self.entry = entry;
-                    self.tell_end(kind, status);
+                    self.follow(&decision, status);
+                    if is_crossed {
+                        self.pause = self.entry.wait_left(self.core.clock.now());
+                    }
                     return Ok(());
                 }
                 // The first end stands.
                 Written::No(Some(stands)) if stands.end.is_some() => {
                     return self.go_on_with(Some(stands));
                 }
-                Written::No(Some(stands)) => self.entry = stands,
-                Written::No(None) => {
+                Written::No(Some(stands)) => {
+                    is_crossed |= stands.attempts != attempts;
+                    doubt |= is_crossed;
+                    self.entry = stands;
+                }
+                Written::No(None) if recorded.end.is_some() => {
                     // Acknowledged by another process, which knows the end; it is true all the same.
-                    self.entry = Entry { end: Some(end), ..self.entry.clone() };
+                    self.entry = recorded;
                     return Ok(());
                 }
+                Written::No(None) => return self.go_on_with(None),
             }
         }
     }
 
-    pub(super) fn tell_end(&self, end: EndKind, status: Option<u16>) {
-        for step in [Step::Recorded, Step::Ended] {
-            let mut event = Event::new(step, &self.entry.name, self.entry.attempts);
-            (event.status, event.next) = (status, Some(Next::End(end)));
-            self.core.tell(&event);
+    /// Learns of the server.
+    fn learn(&self, answer: &Result<Reply, Failure>) {
+        let (url, elapsed) = (&self.entry.request.url, self.core.clock.elapsed());
+        if let Ok(reply) = answer {
+            self.core.origins.learn(url, elapsed, reply);
+            if reply.status.is_success() {
+                self.core.origins.give_token(url, elapsed);
+            }
         }
     }
-}
 
-/// The time until which the server keeps the key.
-fn expiry(reply: &Reply) -> Option<Timestamp> {
-    Timestamp::from_http_date(reply.header("idempotency-expires")?)
+    /// The entry after a decision. `is_crossed`: another process began an attempt since the mark of this one.
+    fn recorded(
+        &self,
+        decision: &Decision,
+        answer: &Result<Reply, Failure>,
+        random: f64,
+        is_crossed: bool,
+    ) -> Entry {
+        let (wait, doubt) = match decision {
+            Decision::Retry { wait, doubt, .. } => (*wait, *doubt),
+            Decision::Ask { wait } => (*wait, true),
+            Decision::End(ending) => {
+                return self.entry.ended(end_of(ending.clone(), answer.as_ref().ok().cloned()));
+            }
+        };
+        let wait = wait + back_off(self.entry.attempts, random);
+        let mut entry = self.entry.waiting(doubt, self.core.clock.now(), wait);
+        let expires_at = answer.as_ref().ok().and_then(Reply::expiry);
+        entry.expires_at = expires_at.or(self.entry.expires_at);
+        if is_crossed {
+            // Of what two answers ask for, the later stands.
+            if self.entry.not_before > entry.not_before {
+                (entry.not_before, entry.waits_for) = (self.entry.not_before, self.entry.waits_for);
+            }
+            entry.expires_at = expires_at.max(self.entry.expires_at);
+        }
+        let is_not_sent = matches!(answer, Err(Failure::NotSent(_)));
+        if is_not_sent && !doubt && entry.place.is_some() {
+            // An offline queue waits as long as it takes.
+            return entry.without_age();
+        }
+        entry
+    }
+
+    /// Goes on as was decided and written down.
+    fn follow(&mut self, decision: &Decision, status: Option<u16>) {
+        self.asks = matches!(decision, Decision::Ask { .. });
+        self.refresh = matches!(decision, Decision::Retry { refresh: true, .. });
+        self.asked = 0;
+        let next = match decision {
+            Decision::End(ending) => return self.tell_end(ending.end, status),
+            Decision::Retry { .. } => Next::Retry,
+            Decision::Ask { .. } => Next::Ask,
+        };
+        self.pause = self.entry.waits_for;
+        let mut event = Event::new(Step::Recorded, &self.entry.name, self.entry.attempts);
+        (event.status, event.next) = (status, Some(next));
+        self.core.tell(&event);
+    }
+
+    pub(super) fn tell_end(&self, end: EndKind, status: Option<u16>) {
+        let mut event = Event::new(Step::Ended, &self.entry.name, self.entry.attempts);
+        (event.status, event.next) = (status, Some(Next::End(end)));
+        self.core.tell(&event);
+    }
 }
 
 fn end_of(ending: Ending, reply: Option<Reply>) -> End {

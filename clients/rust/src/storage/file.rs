@@ -6,11 +6,12 @@
 
 mod layout;
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::private::{private, sync_folder};
 use super::thread::StorageThread;
 use super::{Inserted, Page, Storage, StorageError, StorageErrorKind, Stored};
 use crate::BoxFuture;
@@ -81,7 +82,7 @@ impl Storage for FileStorage {
 impl Folder {
     fn open(path: PathBuf, patience: Duration) -> Result<Self, StorageError> {
         let opened = make_durable_folder(&path)
-            .and_then(|()| OpenOptions::new().create(true).append(true).open(path.join(LOCK)));
+            .and_then(|()| private().create(true).append(true).open(path.join(LOCK)));
         let lock =
             opened.map_err(|error| unavailable(format!("opening {}", path.display()), error))?;
         let folder = Self { path, lock, patience };
@@ -239,19 +240,10 @@ fn unavailable(doing: String, error: io::Error) -> StorageError {
 }
 
 fn write_file(path: &Path, entry: &Stored) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    let mut file = private().write(true).create(true).truncate(true).open(path)?;
     file.write_all(layout::head(entry).as_bytes())?;
     file.write_all(&entry.document)?;
     file.sync_all()
-}
-
-/// Makes what was renamed or deleted in a folder durable.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    if cfg!(windows) {
-        // A folder cannot be opened as a file there; renaming is written through by the file system.
-        return Ok(());
-    }
-    File::open(path)?.sync_all()
 }
 
 /// Makes a folder, readable for its owner alone, with those it lies in; each is durable in the one above.

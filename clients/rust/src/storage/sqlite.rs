@@ -1,11 +1,13 @@
 //! Entries in a SQLite file.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, TransactionBehavior, params};
 
+use super::private::{private, sync_folder};
 use super::thread::StorageThread;
 use super::{Inserted, Page, Storage, StorageError, StorageErrorKind, Stored};
 use crate::BoxFuture;
@@ -33,6 +35,9 @@ impl SqliteStorage {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StorageError> {
         let path = path.as_ref();
         let doing = || format!("opening {}", path.display());
+        make_private(path).map_err(|error| {
+            StorageError::new(StorageErrorKind::Unavailable, doing(), Some(error.into()))
+        })?;
         let mut connection = connect(path);
         // Processes that start together are all the first: whoever finds the file half set up is told at once, whatever
         // its patience, that it is busy.
@@ -103,6 +108,23 @@ impl Storage for SqliteStorage {
             list(file, after.as_deref())
                 .map_err(|error| failed("listing the intents".into(), error))
         })
+    }
+}
+
+/// Makes a missing file for its owner alone, durable in its folder. SQLite gives the files beside it the same mode.
+fn make_private(path: &Path) -> io::Result<()> {
+    let is_no_file =
+        path.to_str().is_some_and(|text| text == ":memory:" || text.starts_with("file:"));
+    if is_no_file {
+        return Ok(());
+    }
+    match private().write(true).create_new(true).open(path) {
+        Ok(_) => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            sync_folder(folder.unwrap_or(Path::new(".")))
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -82,9 +82,20 @@ impl Bed {
             .collect()
     }
 
+    /// The number of the next request that comes.
+    pub(crate) async fn next(&self) -> u64 {
+        let told = self.ask(Method::GET, &format!("log?since={}", u32::MAX), "").await;
+        told["next"].as_u64().unwrap()
+    }
+
     /// Everything that came for customers whose name begins so, in order.
     pub(crate) async fn log(&self, begins: &str) -> Vec<Value> {
-        let told = self.ask(Method::GET, "log", "").await;
+        self.log_since(begins, 0).await
+    }
+
+    /// The same, from the request of this number on.
+    pub(crate) async fn log_since(&self, begins: &str, since: u64) -> Vec<Value> {
+        let told = self.ask(Method::GET, &format!("log?since={since}"), "").await;
         assert_eq!(told["full"], false, "a full log proves nothing");
         let is_meant = |entry: &&Value| {
             entry["customer"].as_str().is_some_and(|name| name.starts_with(begins))

@@ -1,43 +1,118 @@
-//! The first lines of the README do what they say, behind a proxy that loses answers.
+//! The first lines of the README, in a crate outside of the workspace that depends on the package as it is built.
+//!
+//! They are run against the bed: the first process loses its answer and is killed while it waits, the second goes on.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use crate::bed::bed;
+use http::Method;
+use serde_json::json;
 
-#[path = "../../examples/first_payment.rs"]
-#[expect(dead_code, reason = "the example is a program of its own, whose `main` is not run here")]
-mod example;
+use crate::bed::Bed;
+use crate::kills::kill_once;
 
-/// The environment variable in which the process finds the address.
-const URL: &str = "FIRSTWRITE_CLIENT_FIRST_LINES";
+const README: &str = include_str!("../../README.md");
+/// The address in the README.
+const DEMO: &str = "http://127.0.0.1:8080";
+/// The dependency in the README.
+const PUBLISHED: &str = "firstwrite-client = { version = \"0.1\",";
+const LINES_MAX: usize = 10;
+/// Long enough for a payment on a loaded machine.
+const LIFE_MAX: Duration = Duration::from_mins(1);
 
-/// Runs the example; without an address it is a test that has nothing to do.
-#[tokio::test]
-async fn act() {
-    let Ok(url) = std::env::var(URL) else { return };
-    example::pay(&url).await.unwrap();
+/// Returns the first block of the README in a language.
+fn block(language: &str) -> &'static str {
+    let (_, rest) = README.split_once(&format!("```{language}\n")).unwrap();
+    rest.split_once("```").unwrap().0
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {told}");
+}
+
+/// Builds the package; returns the folder with what is in it.
+fn package(place: &Path) -> PathBuf {
+    let packages = place.join("packages");
+    // One of an earlier version must not be taken for this one.
+    drop(fs::remove_dir_all(&packages));
+    let mut build = Command::new(env!("CARGO"));
+    build.current_dir(env!("CARGO_MANIFEST_DIR")).arg("package");
+    build.args(["--no-verify", "--allow-dirty", "--offline", "--target-dir"]).arg(&packages);
+    run(&mut build);
+    let name = concat!("firstwrite-client-", env!("CARGO_PKG_VERSION"));
+    let mut unpack = Command::new("tar");
+    unpack.arg("-xzf").arg(packages.join("package").join(name).with_added_extension("crate"));
+    run(unpack.arg("-C").arg(&packages));
+    packages.join(name)
+}
+
+/// Builds a program of the README's first lines over the package; returns its path.
+fn program(place: &Path, url: &str) -> PathBuf {
+    let package = package(place);
+    let outside = place.join("outside");
+    fs::create_dir_all(outside.join("src")).unwrap();
+    let dependencies = block("toml");
+    assert!(dependencies.contains(PUBLISHED), "{dependencies}");
+    let path = format!("firstwrite-client = {{ path = {package:?},");
+    let manifest = format!(
+        "[package]\nname = \"outside\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n{}",
+        dependencies.replace(PUBLISHED, &path)
+    );
+    fs::write(outside.join("Cargo.toml"), manifest).unwrap();
+    let lines = block("rust,no_run");
+    assert!(lines.contains(DEMO), "{lines}");
+    fs::write(outside.join("src/main.rs"), lines.replace(DEMO, url)).unwrap();
+    // The versions that the workspace is tested with, which are on this machine.
+    let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.lock");
+    fs::copy(lock, outside.join("Cargo.lock")).unwrap();
+    let target = place.join("target");
+    let mut build = Command::new(env!("CARGO"));
+    build.current_dir(&outside).args(["build", "--offline", "--target-dir"]).arg(&target);
+    run(&mut build);
+    target.join("debug/outside")
 }
 
 #[test]
-fn the_first_lines_of_the_readme_pay_once() {
-    let source = include_str!("../../examples/first_payment.rs");
-    let lines = source.split_once("\n\n").unwrap().1.replace("pub(crate) ", "");
-    let readme = include_str!("../../README.md");
-    assert!(readme.contains(lines.trim()), "the README shows the example as it is");
+fn the_first_lines_of_the_readme_are_few_and_those_of_the_example() {
+    let example = include_str!("../../examples/first_payment.rs");
+    let lines = example.split_once("\n\n").unwrap().1;
+    assert_eq!(block("rust,no_run"), lines, "the README shows the example as it is");
+    let count = lines.lines().filter(|line| !line.trim().is_empty()).count();
+    assert!(count <= LINES_MAX, "{count} lines");
+}
 
-    let folder = tempfile::tempdir().unwrap();
+#[test]
+fn the_first_lines_over_the_built_package_pay_once_through_a_kill() {
+    let bed = Bed::start();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    // The first process loses its answer and dies while it waits; the second goes on.
-    for url in [format!("{}/payments", bed().refused), bed().payments()] {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "first_lines::act", "--nocapture"]).env(URL, &url);
-        command.current_dir(folder.path()).stdin(Stdio::null());
-        if url == bed().payments() {
-            let output = command.output().unwrap();
-            let told = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert!(output.status.success() && told.contains("paid: \"pay_"), "{told}");
-        }
-    }
-    let effects = runtime.block_on(bed().effects("cart_42"));
-    assert_eq!(effects.into_values().collect::<Vec<_>>(), [1]);
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("first-lines");
+    let program = program(&place, &bed.proxy);
+    let folder = tempfile::tempdir().unwrap();
+    let command = || {
+        let mut command = Command::new(&program);
+        command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::piped());
+        command
+    };
+    // Paid, and its answer is lost every time.
+    let faults = json!({"cut-after": 1.0}).to_string();
+    runtime.block_on(bed.ask(Method::POST, "faults", &faults));
+    let is_paid = || runtime.block_on(bed.effects("cart7")).contains_key("cart7");
+    let (status, was_killed) = kill_once(command().spawn().unwrap(), LIFE_MAX, is_paid);
+    assert!(was_killed, "it waited for its answer until then: {status}");
+    runtime.block_on(bed.ask(Method::POST, "faults", "{}"));
+    let output = command().output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{told}");
+    assert!(told.starts_with("Done(") && told.contains("replayed: true"), "{told}");
+
+    assert_eq!(runtime.block_on(bed.effects("cart7"))["cart7"], 1);
+    let log = runtime.block_on(bed.log("cart7"));
+    assert!(log.len() >= 2 && log.iter().all(|entry| entry["key"] == log[0]["key"]), "{log:?}");
+    let left = fs::read_dir(folder.path().join("intents")).unwrap();
+    let left: Vec<_> = left.map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(left, ["lock"], "it is acknowledged");
 }

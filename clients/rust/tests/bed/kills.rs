@@ -13,6 +13,7 @@ use std::time::Duration;
 use firstwrite_client::{Clock as _, Step, SystemClock};
 use http::Method;
 use serde_json::json;
+use tokio::runtime::Handle;
 
 use crate::bed::Bed;
 use crate::victim::{Kind, Payment, Task};
@@ -25,6 +26,8 @@ const RUNS_AT_A_TIME: usize = 12;
 /// Lives of one victim, the last of which is not killed.
 const LIVES: u64 = 4;
 const RESTART_EVERY: u64 = 40;
+/// A connection that the bed refuses is no request in its log.
+const HELD_MAX: Duration = Duration::from_secs(3);
 /// A random moment in the life of a victim, which starts in 10 ms and pays in some more.
 const LIFE_MILLIS: u64 = 60;
 
@@ -54,7 +57,7 @@ fn killed_at_every_step_each_intent_has_one_key_one_effect_and_its_true_end() {
                     if number % RESTART_EVERY == RESTART_EVERY - 1 {
                         runtime.block_on(bed.ask(Method::POST, "restart", ""));
                     }
-                    let task = run(number, folder.path(), bed, &deaths);
+                    let task = run(number, folder.path(), bed, runtime.handle(), &deaths);
                     tasks.lock().unwrap().push(task);
                 }
             });
@@ -66,13 +69,19 @@ fn killed_at_every_step_each_intent_has_one_key_one_effect_and_its_true_end() {
     let deaths = deaths.into_inner().unwrap();
     println!("{} runs, {compared}, deaths: {deaths:?}", tasks.len());
     for step in Step::ALL {
-        assert!(deaths.contains_key(step.as_str()), "nobody died at {}", step.as_str());
+        assert!(deaths.contains_key(step.as_str()), "no victim died at {}", step.as_str());
     }
     assert!(deaths.contains_key("a random moment"));
 }
 
 /// One run: victims with the same task, one after another or two at a time, until all is acknowledged.
-fn run(number: u64, folder: &std::path::Path, bed: &Bed, deaths: &Deaths) -> Task {
+fn run(
+    number: u64,
+    folder: &std::path::Path,
+    bed: &Bed,
+    runtime: &Handle,
+    deaths: &Deaths,
+) -> Task {
     let mut random = Random(number);
     let folder = folder.join(number.to_string());
     std::fs::create_dir(&folder).unwrap();
@@ -104,8 +113,22 @@ fn run(number: u64, folder: &std::path::Path, bed: &Bed, deaths: &Deaths) -> Tas
         task.dies_at = Step::ALL
             .get(step)
             .map(|step| (step.as_str().to_owned(), 1 + u32::try_from(random.below(2)).unwrap()));
+        let since = runtime.block_on(bed.next());
         let victim = task.command().spawn().unwrap();
         let status = match &task.dies_at {
+            Some((step, at)) if step == Step::Sent.as_str() => {
+                let begins = format!("kill/{number}/");
+                let arrived = || {
+                    let came = runtime.block_on(bed.log_since(&begins, since));
+                    came.iter().filter(|entry| entry["method"] == "POST").count()
+                };
+                let at = usize::try_from(*at).unwrap();
+                let (status, is_sent) = kill_once(victim, HELD_MAX, || arrived() >= at);
+                if is_sent {
+                    *deaths.lock().unwrap().entry(step.clone()).or_default() += 1;
+                }
+                status
+            }
             Some((step, _)) => {
                 let status = wait(victim);
                 if status.signal() == Some(9) {
@@ -134,6 +157,26 @@ fn end(mut victim: Child, random: &mut Random, deaths: &Deaths) -> ExitStatus {
         *deaths.lock().unwrap().entry("a random moment".to_owned()).or_default() += 1;
     }
     status
+}
+
+/// Kills a victim once its request has arrived; says if it was killed for that, and not for its long life.
+pub(crate) fn kill_once(
+    mut victim: Child,
+    life_max: Duration,
+    has_arrived: impl Fn() -> bool,
+) -> (ExitStatus, bool) {
+    let clock = SystemClock::new();
+    let mut is_there = false;
+    while clock.elapsed() < life_max && !is_there {
+        if let Some(status) = victim.try_wait().unwrap() {
+            return (status, false);
+        }
+        is_there = has_arrived();
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+    victim.kill().unwrap();
+    let status = victim.wait().unwrap();
+    (status, is_there && status.signal() == Some(9))
 }
 
 /// Waits for a victim that ends by itself, and not for ever.

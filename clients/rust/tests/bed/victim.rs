@@ -7,13 +7,15 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use firstwrite_client::rules::Timestamp;
-use firstwrite_client::transport::HyperTransport;
+use firstwrite_client::transport::{Failure, HyperTransport, Reply};
 use firstwrite_client::{
-    Ask, BoxError, BoxFuture, Builder, Client, Clock, End, Error, FileStorage, SqliteStorage,
-    SystemClock,
+    Ask, BoxError, BoxFuture, Builder, Client, Clock, End, Error, FileStorage, SqliteStorage, Step,
+    SystemClock, Transport,
 };
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method, Request};
+use hyper_util::client::legacy::connect::HttpConnector;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -27,7 +29,7 @@ pub(crate) struct Task {
     pub(crate) folder: PathBuf,
     pub(crate) storage: Kind,
     pub(crate) intents: Vec<Payment>,
-    /// The step at which it dies, and the how manieth of its kind.
+    /// The step at which it dies, and the how manieth of its kind. At `sent` it waits to be killed.
     pub(crate) dies_at: Option<(String, u32)>,
     pub(crate) acknowledges: bool,
     /// Bytes by which each request is longer.
@@ -67,6 +69,30 @@ impl Clock for FastClock {
     }
 }
 
+/// Sends, and for one of its requests never says how that ended: the process stays at `sent` until it is killed.
+#[derive(Debug)]
+struct Stays {
+    inner: HyperTransport<HttpConnector>,
+    /// The number of that request; 0 for none.
+    at: u32,
+    sent: AtomicU32,
+}
+
+impl Transport for Stays {
+    fn send(
+        &self,
+        request: Request<Bytes>,
+        answer_bytes_max: usize,
+    ) -> BoxFuture<'_, Result<Reply, Failure>> {
+        let is_post = request.method() == Method::POST;
+        let is_it = is_post && self.sent.fetch_add(1, Ordering::Relaxed) + 1 == self.at;
+        Box::pin(async move {
+            let answer = self.inner.send(request, answer_bytes_max).await;
+            if is_it { std::future::pending().await } else { answer }
+        })
+    }
+}
+
 impl Task {
     /// A process that does this.
     pub(crate) fn command(&self) -> Command {
@@ -86,7 +112,12 @@ impl Task {
     }
 
     pub(crate) fn builder(&self) -> Builder {
-        let transport = HyperTransport::plain();
+        let stays = self.dies_at.as_ref().filter(|(step, _)| step == Step::Sent.as_str());
+        let transport = Stays {
+            inner: HyperTransport::plain(),
+            at: stays.map_or(0, |(_, at)| *at),
+            sent: AtomicU32::new(0),
+        };
         let builder = match self.storage {
             Kind::File => {
                 Client::builder(FileStorage::open(self.folder.join("intents")).unwrap(), transport)
@@ -113,7 +144,10 @@ impl Task {
         let Some((step, at)) = self.dies_at.clone() else { return builder };
         let seen = AtomicU32::new(0);
         builder.on_event(move |event| {
-            if event.step.as_str() == step && seen.fetch_add(1, Ordering::Relaxed) + 1 == at {
+            if event.step != Step::Sent
+                && event.step.as_str() == step
+                && seen.fetch_add(1, Ordering::Relaxed) + 1 == at
+            {
                 kill_myself();
             }
         })

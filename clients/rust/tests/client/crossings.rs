@@ -90,3 +90,67 @@ async fn a_late_answer_of_an_earlier_life_changes_nothing() {
     assert_eq!(one.unwrap().kind(), EndKind::Done);
     assert!(matches!(other.send().await, Err(Error::NoIntent { .. })));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_nothing_ran_refuses_nothing_while_another_process_may_have_run_it() {
+    // Alone, the first answer would be a refusal with a safe new key; but another request is under way.
+    let world = World::new([
+        Act::After(seconds(2), Box::new(problem(400, "key-invalid", false))),
+        Act::After(seconds(9), Box::new(answer(201, &[]))),
+    ]);
+    let (one, other) = (world.open("cart").await, world.open("cart").await);
+    let (one, _) = tokio::join!(one.send(), async {
+        tokio::task::yield_now().await;
+        other.send().await
+    });
+    let one = one.unwrap();
+    assert_eq!((one.kind(), one.is_new_key_safe()), (EndKind::Unknown, false));
+    let draft = world.client().intent("cart").post_json(crate::world::URL, &serde_json::json!({}));
+    assert!(matches!(draft.supersede().await, Err(Error::NewKeyUnsafe { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_answers_the_later_time_to_come_back_and_the_later_expiry_stand() {
+    let expires =
+        |hours| crate::world::NOON.after(std::time::Duration::from_hours(hours)).to_string();
+    let (early, late) = (expires(2), expires(3));
+    let interim = |after, expires| {
+        let headers = [
+            ("idempotency-interim", "true"),
+            ("retry-after", after),
+            ("idempotency-expires", expires),
+        ];
+        answer(202, &headers)
+    };
+    // The one that is written last asks for less.
+    let world = World::new([
+        Act::After(seconds(3), Box::new(interim("5", &early))),
+        Act::After(seconds(2), Box::new(interim("600", &late))),
+    ]);
+    let (one, other) = (world.open("cart").await, world.open("cart").await);
+    let (one, other) = tokio::join!(one.send_for(seconds(4)), async {
+        tokio::task::yield_now().await;
+        other.send_for(seconds(4)).await
+    });
+    assert!(one.is_err() && other.is_err());
+    let snapshot = world.open("cart").await.snapshot().await.unwrap();
+    assert!(snapshot.wait_left > seconds(590), "{:?}", snapshot.wait_left);
+    assert_eq!(snapshot.key_expires_at.unwrap().to_string(), late);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_of_the_queue_beside_an_attempt_makes_no_doubt() {
+    // The hook's note has another revision, but no attempt was begun by anybody else.
+    let world = World::new([Act::After(seconds(2), Box::new(problem(400, "key-invalid", false)))]);
+    let client = world.client();
+    let queue = client.queue(());
+    let draft = || client.intent("cart").post_json(crate::world::URL, &crate::world::order());
+    queue.enqueue("lane", draft()).await.unwrap();
+    let (ran, ()) = tokio::join!(queue.run_once(), async {
+        tokio::task::yield_now().await;
+        queue.enqueue("lane", draft()).await.unwrap();
+    });
+    ran.unwrap();
+    let end = client.find("cart").await.unwrap().unwrap().send().await.unwrap();
+    assert_eq!((end.kind(), end.is_new_key_safe()), (EndKind::Refused, true));
+}

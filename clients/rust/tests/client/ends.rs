@@ -143,7 +143,6 @@ async fn events_tell_every_step_in_order_and_no_secret() {
         ("marked", 2),
         ("sent", 2),
         ("answered", 2),
-        ("recorded", 2),
         ("ended", 2),
         ("acknowledged", 2),
     ];
@@ -184,4 +183,18 @@ async fn sealed_bodies_are_sent_and_returned_in_the_clear_and_compared_so() {
         matches!(error, Error::Damaged { .. }) && error.to_string().contains("\"cart\""),
         "{error}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn sent_is_told_when_the_transport_has_the_request() {
+    let (world, told) = (World::new([answer(201, &[])]), Arc::new(Mutex::new(None)));
+    let (server, telling) = (Arc::clone(&world.server), Arc::clone(&told));
+    let builder = world.builder().on_event(move |event| {
+        if event.step == Step::Sent {
+            *telling.lock().unwrap() = Some(server.seen().len());
+        }
+    });
+    let pay = open(&builder.build(), "cart").await;
+    assert_eq!(pay.send().await.unwrap().kind(), EndKind::Done);
+    assert_eq!(*told.lock().unwrap(), Some(1), "the request was handed over before it was told");
 }

@@ -99,3 +99,45 @@ async fn asking_ends_with_the_callers_time_and_with_the_life_of_the_intent() {
     assert_eq!(end.kind(), EndKind::Unknown);
     assert_eq!(world.server.seen().iter().filter(|seen| seen.method == "POST").count(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_resource_is_asked_to_hold_for_less_than_the_question_may_take() {
+    for (timeout, wait_for, query) in [
+        (60, 999, "?wait=20s"),
+        (12, 999, "?wait=10s"),
+        (60, 9, "?wait=7s"),
+        (2, 999, ""),
+        (1, 999, ""),
+    ] {
+        let world = World::new([Act::Lost, state("completed"), answer(201, &[])]);
+        let builder = world.builder().status(StatusUse::Always).attempt_timeout(seconds(timeout));
+        let client = builder
+            .randomness(|bytes| {
+                bytes.fill(0);
+                Ok(())
+            })
+            .build();
+        let pay = open(&client, "cart").await;
+        assert_eq!(pay.send_for(seconds(wait_for)).await.unwrap().kind(), EndKind::Done);
+        let expected = format!("GET /.firstwrite/operations/{}{query}", pay.key().as_str());
+        assert_eq!(requests(&world)[1], expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_whose_key_stays_uncertain_ends_nothing() {
+    let uncertain = [("idempotency-outcome", "unknown"), ("retry-after", "1")];
+    let world = World::new([
+        answer(422, &uncertain),
+        state("uncertain"),
+        state("released"),
+        answer(201, &[]),
+    ]);
+    assert_eq!(world.open("cart").await.send().await.unwrap().kind(), EndKind::Done);
+    let methods: Vec<_> = world.server.seen().into_iter().map(|seen| seen.method).collect();
+    assert_eq!(
+        methods,
+        ["POST", "GET", "GET", "POST"],
+        "the header shows that the server has the resource"
+    );
+}

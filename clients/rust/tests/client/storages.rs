@@ -229,3 +229,33 @@ async fn a_file_that_is_no_database_or_of_a_later_version_is_one_error() {
     let error = SqliteStorage::open(&path).unwrap_err();
     assert_eq!(error.kind(), StorageErrorKind::Unsupported, "{error}");
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn files_are_readable_for_their_owner_alone_whatever_the_process_allows() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    // A process that allows everything: the mode is the storage's own.
+    let before = rustix::process::umask(rustix::fs::Mode::empty());
+    for (kind, open) in on_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = open(folder.path());
+        storage.insert(entry("a", 1), 10).await.unwrap();
+        storage.replace(1, entry("a", 2)).await.unwrap();
+        let (mut folders, mut count) = (vec![folder.path().to_owned()], 0);
+        while let Some(path) = folders.pop() {
+            for inner in fs::read_dir(&path).unwrap().map(|inner| inner.unwrap().path()) {
+                let metadata = fs::metadata(&inner).unwrap();
+                let expected = if metadata.is_dir() { 0o700 } else { 0o600 };
+                let mode = metadata.permissions().mode() & 0o777;
+                assert_eq!(mode, expected, "{kind}: {}", inner.display());
+                count += 1;
+                if metadata.is_dir() {
+                    folders.push(inner);
+                }
+            }
+        }
+        assert!(count >= 3, "{kind}: {count}");
+    }
+    rustix::process::umask(before);
+}

@@ -1,8 +1,11 @@
 //! Waiting: as long as the server said, never longer than the caller wants, whatever the clock does.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use firstwrite_client::{EndKind, State};
+use http::HeaderMap;
 
 use crate::world::{Act, World, answer, open, problem, seconds};
 
@@ -65,8 +68,8 @@ async fn a_caller_without_time_sends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_steps_back_makes_nobody_wait_for_hours() {
-    let world = World::new([answer(503, &[("retry-after", "60")]), answer(201, &[])]);
+async fn a_clock_that_steps_back_makes_no_wait_of_hours() {
+    let world = World::new([answer(429, &[("retry-after", "60")]), answer(201, &[])]);
     let pay = world.open("cart").await;
     pay.send_for(seconds(1)).await.unwrap_err();
     world.clock.step(-48);
@@ -75,19 +78,82 @@ async fn a_clock_that_steps_back_makes_nobody_wait_for_hours() {
         world.open("cart").await.send_for(seconds(999)).await.unwrap().kind(),
         EndKind::Done
     );
-    // The whole wait again at most: nobody knows how much of it has passed.
+    // The whole wait again at most: it is not known how much of it has passed.
     let waited = started.elapsed();
     assert!((seconds(60)..seconds(61)).contains(&waited), "{waited:?}");
     assert_eq!(pay.key(), world.open("cart").await.key());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_steps_back_behind_the_first_attempt_ends_nothing() {
-    let world = World::new([Act::Lost, answer(201, &[])]);
+async fn a_clock_that_steps_back_while_nothing_is_in_doubt_ends_nothing() {
+    let world = World::new([answer(429, &[]), answer(201, &[])]);
     let pay = world.open("cart").await;
     pay.send_for(Duration::from_nanos(1)).await.unwrap_err();
     world.clock.step(-1000);
     assert_eq!(pay.send().await.unwrap().kind(), EndKind::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_steps_back_while_it_is_in_doubt_sends_nothing_more() {
+    // Behind the first attempt, and behind a later one.
+    for (acts, pass, step) in [(1, 0, -1), (2, 3, -2)] {
+        let lost = (0..acts).map(|_| Act::Lost);
+        let world = World::new(lost.chain([answer(201, &[])]));
+        let builder = world.builder().give_up_after(Duration::from_hours(9));
+        let client = builder.retention(Duration::from_hours(24)).build();
+        let pay = open(&client, "cart").await;
+        pay.send_for(Duration::from_nanos(1)).await.unwrap_err();
+        if acts > 1 {
+            world.clock.pass(Duration::from_hours(pass)).await;
+            pay.send_for(Duration::from_nanos(1)).await.unwrap_err();
+        }
+        world.clock.step(step);
+        let end = pay.send().await.unwrap();
+        assert_eq!((end.kind(), end.is_new_key_safe()), (EndKind::Unknown, false));
+        assert_eq!(world.server.seen().len(), acts);
+        // Once the clock is right, it is resumed under the same key.
+        world.clock.step(-step);
+        assert_eq!(pay.resume().await.unwrap().kind(), EndKind::Done);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_does_not_last_into_the_last_minute_of_the_key() {
+    let expires = crate::world::NOON.after(Duration::from_secs(75)).to_string();
+    let interim = [("idempotency-interim", "true"), ("idempotency-expires", expires.as_str())];
+    let hangs = Act::After(seconds(9999), Box::new(Act::Lost));
+    let world = World::new([answer(202, &interim), hangs]);
+    let client = world.builder().status(firstwrite_client::StatusUse::Never).build();
+    let started = tokio::time::Instant::now();
+    let end = open(&client, "cart").await.send_for(Duration::MAX).await.unwrap();
+    assert_eq!(end.kind(), EndKind::Expired);
+    assert_eq!(world.server.seen().len(), 2);
+    assert!((seconds(15)..seconds(16)).contains(&started.elapsed()), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_of_the_budget_that_was_not_used_is_given_back() {
+    let world = World::new((0..60).map(|_| Act::NotSent));
+    let fails = Arc::new(AtomicBool::new(false));
+    let failing = Arc::clone(&fails);
+    let credentials = move |_| {
+        let fails = failing.load(Ordering::Relaxed);
+        async move { if fails { Err("the token service is down".into()) } else { Ok(HeaderMap::new()) } }
+    };
+    let client = world.builder().credentials(credentials).build();
+    let pay = open(&client, "cart").await;
+    let moment = Duration::from_nanos(1);
+    pay.send_for(moment).await.unwrap_err();
+    fails.store(true, Ordering::Relaxed);
+    world.clock.pass(seconds(60)).await;
+    for _ in 0..30 {
+        let error = pay.send_for(seconds(9)).await.unwrap_err();
+        assert!(matches!(error, firstwrite_client::Error::Credentials(_)), "{error}");
+    }
+    // Thirty retries that were not sent cost nothing: the next one goes at once.
+    fails.store(false, Ordering::Relaxed);
+    pay.send_for(moment).await.unwrap_err();
+    assert_eq!(world.server.seen().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,11 +50,14 @@ fn answer(answer: &Value) -> Result<Reply, Failure> {
         None => {}
     }
     let status = u16::try_from(answer["status"].as_u64().unwrap()).unwrap();
-    let headers = answer["headers"].as_object().unwrap().iter().map(|(name, value)| {
+    let mut headers = HeaderMap::new();
+    for (name, lines) in answer["headers"].as_object().unwrap() {
         let name: HeaderName = name.parse().unwrap();
-        (name, HeaderValue::from_str(value.as_str().unwrap()).unwrap())
-    });
-    let headers: HeaderMap = headers.collect();
+        for line in lines.as_array().map_or(std::slice::from_ref(lines), Vec::as_slice) {
+            let value = HeaderValue::from_str(line.as_str().unwrap()).unwrap();
+            headers.append(name.clone(), value);
+        }
+    }
     let body = answer.get("json").map_or(Bytes::from("no JSON"), |json| json.to_string().into());
     Ok(Reply { status: StatusCode::from_u16(status).unwrap(), headers, body, is_cut: false })
 }

@@ -37,7 +37,16 @@ fn rows() -> Rows {
         let is_replay = headers.get("idempotent-replayed").is_some();
         // Only one refusal says when its key expires.
         let is_kept = headers.get("idempotency-expires").is_some();
-        let is_refusal = is_ours && !is_replay && is_kept == (problem["code"] == "answer-not-kept");
+        // The server marks no refusal of its own so, and names no first status that is none.
+        let is_marked = headers.get("idempotency-outcome").is_some();
+        let first = &problem["first_status"];
+        let is_odd = problem.get("first_status").is_some()
+            && !first.as_u64().is_some_and(|status| (100..600).contains(&status));
+        let is_refusal = is_ours
+            && !is_replay
+            && !is_marked
+            && !is_odd
+            && is_kept == (problem["code"] == "answer-not-kept");
         if let (Some(code), true) = (problem["code"].as_str(), is_refusal) {
             let first = problem["first_status"].as_u64().map(|status| status < 400);
             let at = (code.to_owned(), flag(&problem["retryable"]), first);

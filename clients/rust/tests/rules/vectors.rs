@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use firstwrite_client::rules::{
-    AfterStatus, Life, Limits, Situation, Timestamp, after_status, back_off, life, retry_after,
+    AfterStatus, Life, Limits, Over, Situation, Timestamp, after_status, back_off, key_time, life,
+    retry_after,
 };
-use firstwrite_client::{EndKind, Secret};
+use firstwrite_client::{Cause, EndKind, Secret};
 use serde_json::{Value, json};
 
 use super::{NOW, answer, check, decision, dialect, flag, seconds};
@@ -56,13 +57,14 @@ fn lives_end() {
     check("life", |case| {
         let lived = Life {
             first_attempt_at: time(&case["first_attempt_at"]),
-            resumed_at: None,
+            resumed_at: time(&case["resumed_at"]),
+            latest_at: time(&case["latest_at"]),
             expires_at: time(&case["expires_at"]),
             doubt: flag(&case["doubt"]),
         };
         match life(&lived, &LIMITS, time(&case["now"]).unwrap()) {
             None => json!({"may_send": true}),
-            Some((end, safe_new_key)) => {
+            Some(Over { end, safe_new_key, .. }) => {
                 json!({"may_send": false, "end": end.as_str(), "safe_new_key": safe_new_key})
             }
         }
@@ -81,21 +83,30 @@ fn keys_are_derived() {
 }
 
 #[test]
-fn a_resumed_intent_is_given_up_an_hour_after_its_resumption_and_not_before() {
-    let at = |minutes: i64| Timestamp::from_millis(minutes * 60_000);
+fn a_request_may_take_until_the_last_minute_of_its_key() {
+    let at = |seconds: i64| Timestamp::from_millis(seconds * 1000);
     let limits =
         Limits { give_up_after: Duration::from_hours(1), retention: Duration::from_hours(24) };
-    let resumed = Life {
-        first_attempt_at: Some(at(0)),
-        resumed_at: Some(at(90)),
+    let open = Life {
+        first_attempt_at: None,
+        resumed_at: None,
+        latest_at: None,
         expires_at: None,
-        doubt: true,
+        doubt: false,
     };
-    assert_eq!(life(&resumed, &limits, at(149)), None);
-    assert_eq!(life(&resumed, &limits, at(150)), Some((EndKind::Unknown, false)));
-    // The life of the key counts from the first attempt all the same.
-    let late = Life { resumed_at: Some(at(23 * 60 + 58)), ..resumed };
-    assert_eq!(life(&late, &limits, at(23 * 60 + 59)), Some((EndKind::Expired, false)));
+    let left = |life: &Life, now| key_time(life, &limits, at(now)).as_secs();
+    assert_eq!(left(&open, 5), 86_340);
+    let begun = Life { first_attempt_at: Some(at(0)), doubt: true, ..open };
+    assert_eq!(left(&begun, 86_000), 340);
+    let told = Life { expires_at: Some(at(100)), ..begun };
+    assert_eq!([0, 39, 40, 99].map(|now| left(&told, now)), [40, 1, 0, 0]);
+    // A clock that was set back a little gives no time.
+    let later = Life { latest_at: Some(at(30)), ..told };
+    assert_eq!(left(&later, 20), 10);
+    let over = life(&told, &limits, at(40)).unwrap();
+    assert_eq!((over.end, over.cause), (EndKind::Expired, Cause::KeyLife));
+    let back = life(&Life { latest_at: Some(at(61)), ..told }, &limits, at(0)).unwrap();
+    assert_eq!((back.end, back.cause), (EndKind::Unknown, Cause::ClockSetBack));
 }
 
 /// As `check`, for a file whose expectation has another name.

@@ -41,6 +41,8 @@ fn entry(end: Option<End>) -> Entry {
         doubt: true,
         first_attempt_at: Some(Timestamp::from_millis(1)),
         resumed_at: None,
+        latest_at: Some(Timestamp::from_millis(6)),
+        spelling: Some(Spelling { dialect: Dialect::Stripe, header: "x-key".parse().unwrap() }),
         not_before: Some(Timestamp::from_millis(9)),
         waits_for: Duration::from_millis(8),
         expires_at: None,
@@ -54,7 +56,7 @@ fn entries() -> Vec<Entry> {
         answer,
         code: Some("answer-lost".to_owned()),
         safe_new_key: false,
-        cause: Cause::GivenUp,
+        cause: Cause::ClockSetBack,
     };
     let refused = Refused {
         answer: Some(answer(None)),
@@ -118,4 +120,16 @@ fn a_later_version_is_named_and_not_called_damaged() {
     let document = Bytes::from("firstwrite-intent 2 abc\n{}\n");
     let later = Stored { name: "a".to_owned(), revision: 1, document };
     assert!(matches!(decode(&later, None), Err(Unreadable::Later)));
+}
+
+#[test]
+fn the_lane_of_an_entry_that_cannot_be_read_is_found_where_it_still_stands() {
+    let stored = encode(&entry(None), None).unwrap();
+    let mut bytes = stored.document.to_vec();
+    *bytes.last_mut().unwrap() ^= 1;
+    let spoilt = Stored { document: bytes.into(), ..stored.clone() };
+    assert!(matches!(decode(&spoilt, None), Err(Unreadable::Damaged(_))));
+    assert_eq!(lane_of(&spoilt).as_deref(), Some("l"));
+    let cut = Stored { document: stored.document.slice(..99), ..stored };
+    assert_eq!(lane_of(&cut), None);
 }
