@@ -70,7 +70,7 @@ export function client(options: Options): Client {
       // An observer does not end what it observes.
     }
   };
-  const { read, send } = sender(all, tell);
+  const { read, change, send } = sender(all, tell);
   const runs = new Map<string, Run>();
   storage.onNotice?.(tell);
 
@@ -145,11 +145,10 @@ export function client(options: Options): Client {
   };
 
   /** Writes another entry in the place of the one that stands. */
-  const replace = async (entry: Entry, next: (standing: Entry) => Entry): Promise<Entry> => {
+  const replace = async (entry: Entry, write: (standing: Entry) => Promise<Entry | false | undefined>): Promise<Entry> => {
     for (;;) {
-      const standing = await read(entry);
-      const other = next(standing);
-      if (await storage.put(other, standing.rev)) return other;
+      const written = await write(await read(entry));
+      if (written) return written;
     }
   };
 
@@ -177,26 +176,22 @@ export function client(options: Options): Client {
       for (;;) {
         const standing = await storage.get(entry.name);
         if (standing?.key != entry.key) return;
-        if (!standing.end) throw new IntentState(entry.name, "has no end to acknowledge");
+        if (!standing.end) throw new IntentState(entry.name, "has no end");
         if (await storage.delete(entry.name, standing.rev)) return tell("acknowledged", standing);
       }
     },
     async resume() {
       entry = await replace(entry, (standing) => {
         if (standing.end?.kind != "unknown") throw new IntentState(entry.name, "did not end unknown");
-        const latestAt = Math.max(now(), standing.latestAt ?? 0);
-        const anew = { end: null, doubt: true, ask: true, since: now(), notBefore: 0, latestAt };
-        return { ...standing, ...anew, rev: standing.rev + 1 };
+        return change(standing, { end: null, doubt: true, ask: true, since: now(), notBefore: 0 });
       });
     },
     async supersede(spec) {
       const next = await newEntry(entry.name, spec, entry.lane);
-      entry = await replace(entry, ({ end, key, attempts, doubt }) => {
-        if (end ? end.kind != "refused" || !end.safeNewKey : attempts || doubt) {
-          throw new IntentState(entry.name, "does not stand so that a new key is safe");
-        }
-        if (key == next.key) throw new IntentState(entry.name, "has a derived key");
-        return next;
+      entry = await replace(entry, async ({ end, key, attempts, doubt, rev }) => {
+        const isUnsafe = end ? end.kind != "refused" || !end.safeNewKey : attempts || doubt;
+        if (isUnsafe || key == next.key) throw new IntentState(entry.name, "takes no new key");
+        return (await storage.put(next, rev)) && next;
       });
       tell("opened", entry);
     },
@@ -208,9 +203,11 @@ export function client(options: Options): Client {
       const entry = await newEntry(name, spec, lane ?? null);
       for (;;) {
         const standing = await storage.get(name);
-        const isOther = (standing: Entry) => lane != null && lane != standing.lane;
-        if (standing && (isOther(standing) || !sameRequest(standing.request, entry.request))) throw new IntentConflict(name);
-        if (standing) return handle(standing);
+        if (standing) {
+          const isElsewhere = (lane ?? standing.lane) != standing.lane;
+          if (isElsewhere || !sameRequest(standing.request, entry.request)) throw new IntentConflict(name);
+          return handle(standing);
+        }
         if (await storage.put(entry, null)) {
           tell("opened", entry);
           return handle(entry);

@@ -8,9 +8,14 @@ export type Dialect = "draft-07" | "stripe" | "generic";
  * What came of an attempt. Header names are in lower case, the lines of one header in one value with commas between
  * them; `json` is the body, if it is JSON; `isHidden` says that this page may read none of our headers.
  */
-export type Answer =
-  | { failure: "lost" | "not-sent" }
-  | { failure?: never; status: number; headers: Record<string, string>; json?: unknown; isHidden?: boolean };
+export interface Answer {
+  failure?: "lost" | "not-sent";
+  /** Null after a failure. */
+  status: number | null;
+  headers: Record<string, string>;
+  json?: unknown;
+  isHidden?: boolean;
+}
 
 export type Decision =
   | { then: "retry"; wait: number; doubt: boolean; refresh: boolean }
@@ -48,7 +53,7 @@ const includes = (words: string, word: unknown) => words.split(" ").includes(Str
 
 /** Says whether a header has this member, whose parameters do not count. */
 const says = (h: Record<string, string>, name: string, word = "true") =>
-  (h[name] ?? "").split(",").some((member) => member.split(";")[0]?.trim().toLowerCase() == word);
+  new RegExp(`(^|,) *${word} *(,|;|$)`, "i").test(h[name] ?? "");
 
 const retryIn = (c: Case, doubt: boolean, refresh = false): Decision => ({ then: "retry", wait: c.wait, doubt, refresh });
 const retry: Decide = (c) => retryIn(c, c.doubt);
@@ -87,7 +92,7 @@ const ROWS: [words: string, decision: Decide][] = [
   [":answer-not-kept", firstAnswer],
   [":answer-lost", (c) => (c.problem?.retryable ? ask : unknown)(c)],
   [":rate-limited :store-unavailable :overloaded :upstream-unreachable :request-timeout :attempt-failed", retry],
-  ["uncertain", ask],
+  ["uncertain-3 uncertain-4 uncertain-5", ask],
   ["401 407 :tenant-unknown", (c) => (c.refreshed ? nothingRan(c) : retryIn(c, c.doubt, true))],
   ["retryable", again],
   [
@@ -100,8 +105,8 @@ const ROWS: [words: string, decision: Decide][] = [
   ["kept-3", done],
   ["kept-4", refused],
   ["kept-5", unknown],
-  ["should-retry", (c) => retryIn(c, c.doubt || c.s >= 500 || c.s == 409)],
-  ["should-not-5", unknown],
+  ["should-true", (c) => retryIn(c, c.doubt || c.s >= 500 || c.s == 409)],
+  ["should-false-5", unknown],
   ["declined", refused],
   ["408 409 502 504", ask],
   ["425 429", retry],
@@ -121,69 +126,66 @@ export function decide(dialect: Dialect, answer: Answer, doubt: boolean, refresh
 export function decideAsk(answer: Answer, refreshed: boolean, now: number): AskDecision {
   const { s, json, problem, wait } = look("draft-07", answer, true, refreshed, now, true);
   const isOpen = s == 200 && includes("reserved interim uncertain", json.state);
-  if (isOpen || s == 429 || s == 503 || problem?.code == "outcome-unknown") return { then: "ask", wait: wait || 1 };
+  if (isOpen || includes("429 503", s) || problem?.code == "outcome-unknown") return { then: "ask", wait: wait || 1 };
   if (includes("401 407", s) && !refreshed) return { then: "refresh" };
-  return { then: "send", forget: (s == 404 || s == 405) && !problem };
+  return { then: "send", forget: includes("404 405", s) && !problem };
 }
 
 /** Tells from an answer that its server speaks our profile, and so has a status resource. */
 export function showsStatus(answer: Answer): boolean {
-  const h = answer.failure ? {} : answer.headers;
-  return !!(look("draft-07", answer, true, true, 0).problem || h["idempotency-expires"] || h["idempotency-interim"]);
+  const { headers } = answer;
+  const { problem } = look("draft-07", answer, true, true, 0);
+  return !!(problem || headers["idempotency-expires"] || headers["idempotency-interim"]);
 }
 
 /** Milliseconds until a retry is wanted: the header, else the member of the problem; an hour at most. */
 export function retryAfter(header: string | undefined, member: unknown, now: number): number {
   const text = (header ?? "").trim();
-  const at = httpDate(text, now) - now;
+  const at = httpDate(text) - now;
   const ms = /^\d+$/.test(text) ? Number(text) * 1000 : at == at ? at : typeof member == "number" ? member * 1000 : 0;
   return Math.min(Math.max(ms || 0, 0), 3_600_000);
 }
 
 /** The time of an HTTP date in one of its three forms, in milliseconds; NaN for anything else. */
-export function httpDate(text = "", now: number): number {
-  const rfc850 = /^(\w{3})(?:s|nes|rs|ur|)day, (\d\d)-(\w{3})-(\d\d) (.{12})$/;
-  const asctime = /^(\w{3}) (\w{3}) ([ \d]\d) (.{8}) (\d{4})$/;
+export function httpDate(text = ""): number {
   const normal = text
-    .replace(asctime, (_, day, month, date: string, time, year) => `${day}, ${date.replace(" ", "0")} ${month} ${year} ${time} GMT`)
-    .replace(rfc850, (_, day, date, month, year: string, time) => {
-      // Of a year with two digits, the one that is at most 50 years ahead is meant.
-      const late = new Date(now).getUTCFullYear() + 50;
-      return `${day}, ${date} ${month} ${late - ((late - Number(year)) % 100)} ${time}`;
-    });
+    // RFC 850: a year of two digits is one of this century, as the day of the week must say.
+    .replace(/^(\w{3})(?:s|nes|rs|ur|)day, (\d\d)-(\w{3})-(\d\d) /, "$1, $2 $3 20$4 ")
+    // asctime
+    .replace(/^(\w{3}) (\w{3}) (\d\d) (.{8}) (\d{4})$/, "$1, $3 $2 $5 $4 GMT")
+    .replace(/^(\w{3}) (\w{3})  (\d) (.{8}) (\d{4})$/, "$1, 0$3 $2 $5 $4 GMT");
   const at = Date.parse(normal);
   return new Date(at).toUTCString() == normal ? at : NaN;
 }
 
 function look(dialect: Dialect, answer: Answer, doubt: boolean, refreshed: boolean, now: number, isStatus = false): Case {
-  const { failure } = answer;
-  const { status: s, headers: h, json: value, isHidden } = failure ? { status: 0, headers: {}, json: null } : answer;
-  const json = (typeof value == "object" && value ? value : {}) as Record<string, unknown>;
+  const { failure, headers: h, isHidden } = answer;
+  const s = answer.status ?? 0;
+  // A value that is no object has none of these members.
+  const json = (answer.json ?? {}) as Record<string, unknown>;
   const { code, retryable, safe_new_key } = json;
   const isDraft = dialect == "draft-07";
   const isStripe = dialect == "stripe";
   const hundred = Math.floor(s / 100);
   const replayed = says(h, "idempotent-replayed");
-  const kept = replayed || !isNaN(httpDate(h["idempotency-expires"], now));
+  const kept = replayed || !isNaN(httpDate(h["idempotency-expires"]));
   const isOurs = typeof code == "string" && typeof retryable == "boolean" && typeof safe_new_key == "boolean";
   const isRead = (isDraft || includes(COMMON, code)) && (!kept || code == "answer-not-kept");
   const problem = isOurs && isRead ? (json as unknown as Problem) : undefined;
-  const isUncertain = says(h, "idempotency-outcome", "unknown");
   const isLater = s == 202 && (isHidden || says(h, "preference-applied", "respond-async"));
-  const should = (word: string) => isStripe && says(h, "stripe-should-retry", word);
+  const should = isStripe && `should-${h["stripe-should-retry"]?.toLowerCase()}`;
   const facts = [
     failure,
     isDraft && hundred == 2 && (isLater || says(h, "idempotency-interim")) && "interim",
-    isUncertain && (hundred == 2 ? "uncertain-2" : "uncertain"),
+    says(h, "idempotency-outcome", "unknown") && `uncertain-${hundred}`,
     s,
     `${hundred}xx`,
     problem && `:${problem.code}`,
-    isDraft && problem && "problem",
-    problem?.retryable && "retryable",
-    isStripe && (s == 400 || s == 422) && (json.error as Problem | null)?.type == "idempotency_error" && "other-parameters",
+    isDraft && problem && (retryable ? "retryable" : "problem"),
+    isStripe && includes("400 422", s) && (json.error as Problem | null)?.type == "idempotency_error" && "other-parameters",
     kept && !(isStripe && hundred == 3) && `kept-${hundred}`,
-    should("true") && "should-retry",
-    should("false") && `should-not-${hundred}`,
+    should,
+    `${should}-${hundred}`,
     isStripe && s == 402 && "declined",
   ];
   const wait = retryAfter(h["retry-after"], problem || isStatus ? json.retry_after : 0, now) / 1000;

@@ -160,7 +160,7 @@ export class IntentState extends FirstwriteError {
 /** The entry cannot be read; it is left where it is. */
 export class DamagedEntry extends FirstwriteError {
   constructor(intent: string, cause: unknown) {
-    super("DamagedEntry", intent, "has an entry that cannot be read", cause);
+    super("DamagedEntry", intent, "cannot be read", cause);
   }
 }
 

@@ -18,4 +18,4 @@ export type {
   StoredRequest,
 } from "./entry.js";
 export type { Credentials, Options, Settings } from "./options.js";
-export { derivedKeys, randomKey } from "./request.js";
+export { randomKey } from "./request.js";

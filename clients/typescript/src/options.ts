@@ -86,7 +86,7 @@ export function settings(given: Options): Settings {
   for (const [name, value] of Object.entries(given)) {
     if (value !== undefined) all[name] = value;
     // Not a number would make a limit that nothing reaches.
-    if (Number.isNaN(value) || (value as number) < 0) throw new RangeError(`${name} is not a time or a size`);
+    if (Number.isNaN(value) || (value as number) < 0) throw new RangeError(`${name} is no time or size`);
   }
   if (!/^(draft-07|stripe|generic)$/.test(all.dialect as string)) throw new TypeError("unknown dialect");
   return all as unknown as Settings;

@@ -1,10 +1,10 @@
 /** Sends an intent under its key until it has an end. */
 
-import { attempt, type Heard } from "./attempt.js";
-import { decide, decideAsk, httpDate, showsStatus, type Dialect } from "./decide.js";
+import { attempt, failed } from "./attempt.js";
+import { decide, decideAsk, httpDate, showsStatus } from "./decide.js";
 import { IntentGone } from "./entry.js";
 import type { End, Entry, StepEvent } from "./entry.js";
-import type { Credentials, Settings } from "./options.js";
+import type { Settings } from "./options.js";
 import { unpack } from "./request.js";
 import { backoff, Budget, clock, lastMinute, over } from "./waiting.js";
 
@@ -16,7 +16,6 @@ const SLEEP_MAX = 60_000;
 /** An hour and the longest back-off: a time further ahead was written by another clock. */
 const AHEAD_MAX = 3_630_000;
 const OFFLINE_MS = 1000;
-const NO_ANSWER = { status: null, headers: {}, body: null };
 const ORIGINS_MAX = 1000;
 
 /** Makes the function that sends. It keeps what is known of the servers: budgets, and their status resources. */
@@ -29,7 +28,7 @@ export function sender(options: Settings, tell: Tell) {
   const serverOf = (origin: string) => {
     let server = origins.get(origin);
     if (!server) {
-      for (const [oldest] of origins) if (origins.size >= ORIGINS_MAX) origins.delete(oldest);
+      if (origins.size >= ORIGINS_MAX) origins.clear();
       origins.set(origin, (server = { budget: new Budget() }));
     }
     return server;
@@ -50,17 +49,10 @@ export function sender(options: Settings, tell: Tell) {
     return (await storage.put(entry, old.rev)) ? entry : undefined;
   };
 
-  /** What an attempt sends. */
-  const messageOf = ({ key, request }: Entry, dialect: Dialect, credentials: Credentials): RequestInit => {
-    const headers = new Headers(request.headers);
-    for (const name in credentials) headers.set(name, credentials[name] as string);
-    headers.set("idempotency-key", dialect == "draft-07" ? `"${key}"` : key);
-    return { method: request.method, headers, body: unpack(request.body) };
-  };
-
   /** Returns undefined if it is told to stop before there is an end. */
   const send = async (first: Entry, stop: AbortSignal): Promise<End | undefined> => {
-    const { url } = first.request;
+    const { name, key, request } = first;
+    const { url } = request;
     const { origin } = new URL(url);
     const server = serverOf(origin);
     /** The credentials of the next attempt, or the next question, are fresh ones. */
@@ -74,11 +66,12 @@ export function sender(options: Settings, tell: Tell) {
       for (;;) {
         const entry = await read(first);
         if (entry.end) return entry.end;
-        const { name, doubt, attempts, dialect = options.dialect } = entry;
+        const { doubt, attempts, dialect = options.dialect } = entry;
         const isOver = () => over(entry, now(), options.giveUpAfter, options.retention);
         const last = isOver();
         if (last) {
-          const ended = await change(entry, { end: { ...last, ...NO_ANSWER, replayed: false, code: null } });
+          const end = { ...last, status: null, headers: {}, body: null, replayed: false, code: null };
+          const ended = await change(entry, { end });
           if (ended) tell("ended", ended, { decision: last.kind });
           continue;
         }
@@ -100,7 +93,7 @@ export function sender(options: Settings, tell: Tell) {
         const credentials = await options.credentials({ url, intent: name, refresh: refresh || refreshAsk });
         if (asks) {
           const query = seconds > 0 ? `?wait=${seconds}s` : "";
-          const path = `${origin}/.firstwrite/operations/${encodeURIComponent(entry.key)}${query}`;
+          const path = `${origin}/.firstwrite/operations/${encodeURIComponent(key)}${query}`;
           const heard = await attempt(options.fetch, sleep, path, { headers: credentials }, { ...limits, stop });
           const next = decideAsk(heard, refreshAsk, now());
           refreshAsk = next.then == "refresh";
@@ -110,7 +103,10 @@ export function sender(options: Settings, tell: Tell) {
           continue;
         }
         // What is wrong with the credentials is an error before the attempt is marked.
-        const message = messageOf(entry, dialect, credentials);
+        const all = new Headers(request.headers);
+        for (const name in credentials) all.set(name, credentials[name] as string);
+        all.set("idempotency-key", dialect == "draft-07" ? `"${key}"` : key);
+        const message = { method: request.method, headers: all, body: unpack(request.body) };
         if (isOver() || stop.aborted) continue;
         const at = now();
         const begun = { firstAt: Math.min(entry.firstAt ?? at, at), since: Math.min(entry.since ?? at, at) };
@@ -124,39 +120,35 @@ export function sender(options: Settings, tell: Tell) {
           turn = undefined;
           tell("sent", marked);
         };
-        const heard: Heard =
-          ms > 0 ? await attempt(options.fetch, sleep, url, message, { ...limits, ms }, sent) : { failure: "not-sent" };
-        const { failure } = heard;
-        const about = failure ? { failure } : { status: heard.status };
+        const heard =
+          ms > 0 ? await attempt(options.fetch, sleep, url, message, { ...limits, ms }, sent) : failed("not-sent");
+        const { failure, status, headers, body } = heard;
+        const about = status ? { status } : { failure: failure as "lost" };
         tell("answered", marked, about);
         if (dialect == "draft-07" && showsStatus(heard)) server.hasStatus = true;
-        const answer = failure ? NO_ANSWER : { status: heard.status, headers: heard.headers, body: heard.body ?? null };
-        const told = httpDate((answer.headers as Credentials)["idempotency-expires"], now());
+        const told = httpDate(headers["idempotency-expires"]);
         const wasFresh = refresh;
         for (let standing = marked; !standing.end; standing = await read(first)) {
           // Where another sender was faster, what it sent is a doubt: only an answer that stands for the key ends it.
           const isMine = standing == marked;
           const { then, ...next } = decide(dialect, heard, doubt || !isMine, wasFresh, now());
           refresh = "refresh" in next && next.refresh;
-          const changes: Partial<Entry> = { expiresAt: told || standing.expiresAt };
+          const stood = standing.expiresAt;
+          const expiresAt = isMine ? told || stood : Math.max(told || 0, stood ?? 0) || null;
+          const changes: Partial<Entry> = { expiresAt };
           if ("kind" in next && (isMine || next.kind != "unknown")) {
             // With a code, the body is the server's problem and not the first answer.
-            changes.end = { ...next, ...answer, body: next.kind == "done" && next.code ? null : answer.body };
+            changes.end = { ...next, status, headers, body: next.kind == "done" && next.code ? null : body };
           } else {
             const { wait, doubt } = "wait" in next ? next : { wait: 0, doubt: true };
-            changes.doubt = doubt;
-            changes.ask = then != "retry";
-            changes.notBefore = now() + wait * 1000 + backoff(marked.attempts, random());
-            if (failure == "not-sent" && !doubt && entry.lane != null) {
+            const notBefore = now() + wait * 1000 + backoff(marked.attempts, random());
+            Object.assign(changes, {
+              doubt,
+              ask: then != "retry",
+              notBefore: isMine ? notBefore : Math.max(notBefore, standing.notBefore),
               // Offline, a queue waits for as long as it takes.
-              changes.since = null;
-              changes.firstAt = entry.firstAt;
-              changes.latestAt = null;
-            }
-          }
-          if (!isMine) {
-            changes.expiresAt = Math.max(changes.expiresAt ?? 0, standing.expiresAt ?? 0) || null;
-            changes.notBefore = Math.max(changes.notBefore ?? 0, standing.notBefore);
+              ...(failure == "not-sent" && !doubt && entry.lane != null && { since: null, firstAt: entry.firstAt, latestAt: null }),
+            });
           }
           const written = await change(standing, changes);
           if (!written) continue;
@@ -171,5 +163,5 @@ export function sender(options: Settings, tell: Tell) {
     }
   };
 
-  return { read, send };
+  return { read, change, send };
 }

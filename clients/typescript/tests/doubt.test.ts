@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { client, derivedKeys, type Entry } from "../dist/index.js";
+import { derivedKeys } from "../dist/derived.js";
+import { client, type Entry } from "../dist/index.js";
 import { memory } from "../dist/memory.js";
 import { against, Clock, CREATED, EXPIRES, keyOf, lost, notSent, ORDER, problem, server, tools, watched, type Reply } from "./world.js";
 
