@@ -16,6 +16,12 @@ interface Logged {
   customer: string | null;
 }
 
+interface Log {
+  entries: Logged[];
+  next: number;
+  full: boolean;
+}
+
 export interface Bed {
   proxy: string;
   refused: string;
@@ -25,6 +31,8 @@ export interface Bed {
   effects(): Promise<Record<string, number>>;
   /** The keys that were sent for each customer. */
   keys(): Promise<Map<string, Set<string>>>;
+  /** Returns what waits until a request for one of the customers has arrived that was not there yet. */
+  arrival(customers: string[]): Promise<(isOver: () => boolean) => Promise<boolean>>;
   stop(): Promise<void>;
 }
 
@@ -61,7 +69,7 @@ export async function startBed(command: string, more = ""): Promise<Bed> {
     tell,
     effects: async () => ((await tell("effects")) as { counts: Record<string, number> }).counts,
     async keys() {
-      const log = (await tell(`log?since=${next}`)) as { entries: Logged[]; next: number; full: boolean };
+      const log = (await tell(`log?since=${next}`)) as Log;
       assert.equal(log.full, false, "the bed's log is full");
       next = log.next;
       for (const { customer, key } of log.entries) {
@@ -69,6 +77,18 @@ export async function startBed(command: string, more = ""): Promise<Bed> {
         seen.set(customer, (seen.get(customer) ?? new Set()).add(key));
       }
       return seen;
+    },
+    async arrival(customers) {
+      let since = ((await tell("log")) as Log).next;
+      return async (isOver) => {
+        while (!isOver()) {
+          const log = (await tell(`log?since=${since}`)) as Log;
+          since = log.next;
+          if (log.entries.some(({ customer }) => customer && customers.includes(customer))) return true;
+          await new Promise((done) => setTimeout(done, 5));
+        }
+        return false;
+      };
     },
     async stop() {
       child.stdin.end();
