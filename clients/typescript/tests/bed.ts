@@ -6,7 +6,11 @@ import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { test, type TestContext } from "node:test";
 
-export const IS_LONG = !!process.env.FIRSTWRITE_TEST_LONG;
+const LONG = process.env.FIRSTWRITE_TEST_LONG;
+export const IS_LONG = !!LONG;
+
+/** How many runs there are: some, or in the long form many, or as many as `FIRSTWRITE_TEST_LONG` says. */
+export const runs = (short: number, long: number) => (!IS_LONG ? short : Number(LONG) > 1 ? Number(LONG) : long);
 export const TOKEN = "Bearer demo-acme";
 
 interface Logged {
