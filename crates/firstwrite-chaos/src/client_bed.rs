@@ -48,7 +48,7 @@ key; after the last word nothing more happens. A star behind the last word keeps
   cut-after    the request is passed on and carried out, the connection is closed without an answer
   cut-half     the same, after half of the answer
   502, 504     the request is passed on, and answered with this by the proxy
-  503          nothing is passed on; answered by the proxy, with Retry-After: 1
+  503          nothing is passed on; answered by the proxy, with Retry-After: 1, or the schedule's `retry_after`
   delay=MS     the request is passed on after so many milliseconds (at most 60000)
 
 The proxy's own paths, on which no fault happens:

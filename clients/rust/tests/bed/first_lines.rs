@@ -57,7 +57,7 @@ fn program(place: &Path, url: &str) -> PathBuf {
     fs::create_dir_all(outside.join("src")).unwrap();
     let dependencies = block("toml");
     assert!(dependencies.contains(PUBLISHED), "{dependencies}");
-    let path = format!("firstwrite-client = {{ path = {package:?},");
+    let path = format!("firstwrite-client = {{ path = \"{}\",", package.display());
     let manifest = format!(
         "[package]\nname = \"outside\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n{}",
         dependencies.replace(PUBLISHED, &path)

@@ -6,6 +6,8 @@
 mod bed;
 mod disk;
 mod first_lines;
+mod fleet;
+mod foreign;
 mod kills;
 mod order;
 mod transports;

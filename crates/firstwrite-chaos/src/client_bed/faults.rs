@@ -14,6 +14,7 @@ use crate::random::Random;
 const DELAY_MAX: Duration = Duration::from_mins(1);
 /// Delay of the schedule where it names none.
 const DELAY_MS_DEFAULT: u64 = 50;
+const RETRY_AFTER_DEFAULT: u64 = 1;
 /// Requests that are told apart for a header with several words; a bed lives for one run of tests.
 const PLANS_MAX: usize = 1_000_000;
 
@@ -36,6 +37,8 @@ pub(super) enum Fault {
 pub(super) struct Schedule {
     random: Random,
     refuse: f64,
+    /// Seconds that a 503 names.
+    retry_after: u64,
     /// Without `refuse`, which is decided when a connection comes.
     rates: Vec<(Fault, f64)>,
     /// Number of requests of each kind that brought a header with several words.
@@ -89,16 +92,25 @@ impl fmt::Display for Fault {
 impl Schedule {
     /// No faults.
     pub(super) fn quiet(seed: u64) -> Self {
-        Self { random: Random::new(seed), refuse: 0.0, rates: Vec::new(), seen: HashMap::new() }
+        Self {
+            random: Random::new(seed),
+            refuse: 0.0,
+            retry_after: RETRY_AFTER_DEFAULT,
+            rates: Vec::new(),
+            seen: HashMap::new(),
+        }
     }
 
     /// Takes on the probabilities of a JSON object; what it leaves out is zero.
     pub(super) fn set(&mut self, members: &Map<String, Value>) -> anyhow::Result<()> {
         let delay_ms = members.get("delay_ms").map_or(Some(DELAY_MS_DEFAULT), Value::as_u64);
         let delay_ms = delay_ms.context("delay_ms is no whole number")?;
+        let retry_after =
+            members.get("retry_after").map_or(Some(RETRY_AFTER_DEFAULT), Value::as_u64);
+        let retry_after = retry_after.context("retry_after is no whole number")?;
         let (mut refuse, mut rates) = (0.0, Vec::new());
         for (name, value) in members {
-            if matches!(name.as_str(), "seed" | "delay_ms") {
+            if matches!(name.as_str(), "seed" | "delay_ms" | "retry_after") {
                 continue;
             }
             let rate = value.as_f64().filter(|rate| (0.0..=1.0).contains(rate));
@@ -116,8 +128,13 @@ impl Schedule {
         if let Some(seed) = members.get("seed") {
             self.random = Random::new(seed.as_u64().context("seed is no whole number")?);
         }
-        (self.refuse, self.rates) = (refuse, rates);
+        (self.refuse, self.retry_after, self.rates) = (refuse, retry_after, rates);
         Ok(())
+    }
+
+    /// Returns the `Retry-After` of a 503, in seconds.
+    pub(super) fn retry_after(&self) -> u64 {
+        self.retry_after
     }
 
     /// Decides about a connection, before a byte of it is read.
@@ -222,9 +239,12 @@ mod tests {
             json!({"502": "often"}),
             json!({"502": 0.6, "503": 0.6}),
             json!({"seed": "x"}),
+            json!({"retry_after": -1}),
         ] {
             schedule(&members).unwrap_err();
         }
         assert_eq!(schedule(&json!({})).unwrap().decide(None, "a"), Ok(Fault::Ok));
+        let named = [json!({}), json!({"retry_after": 9})];
+        assert_eq!(named.map(|members| schedule(&members).unwrap().retry_after()), [1, 9]);
     }
 }

@@ -141,7 +141,10 @@ fn pass_on(bed: &Bed, asked: &Asked, client: &mut TcpStream) -> io::Result<bool>
     let number = bed.journal.add(asked.to_entry(fault));
     match fault {
         Fault::Refuse | Fault::CutBefore => return Ok(false),
-        Fault::Status(503) => return say(client, 503, &json!({ "title": "asked for" })),
+        Fault::Status(503) => {
+            let wait = bed.schedule.lock().expect("drawing a fault does not panic").retry_after();
+            return say_later(client, wait);
+        }
         Fault::Delay(time) => pause(time),
         Fault::Ok | Fault::CutAfter | Fault::CutHalf | Fault::Status(_) => {}
     }
@@ -175,8 +178,17 @@ fn ask(address: SocketAddr, asked: &Asked) -> io::Result<Response> {
 
 /// Answers by itself.
 fn say(client: &mut TcpStream, status: u16, body: &Value) -> io::Result<bool> {
+    say_with(client, status, "", body)
+}
+
+/// Answers that the service is not there, and when to come back.
+fn say_later(client: &mut TcpStream, seconds: u64) -> io::Result<bool> {
+    let wait = format!("retry-after: {seconds}\r\n");
+    say_with(client, 503, &wait, &json!({ "title": "asked for" }))
+}
+
+fn say_with(client: &mut TcpStream, status: u16, wait: &str, body: &Value) -> io::Result<bool> {
     let body = body.to_string();
-    let wait = if status == 503 { "retry-after: 1\r\n" } else { "" };
     let length = body.len();
     let head = format!(
         "HTTP/1.1 {status} Said-By-The-Bed\r\ncontent-type: application/json\r\n{wait}content-length: {length}\r\n\r\n"
