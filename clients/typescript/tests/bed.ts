@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { request, type IncomingMessage } from "node:http";
 import { createInterface } from "node:readline";
 import { test, type TestContext } from "node:test";
 
@@ -40,6 +41,16 @@ export interface Bed {
   stop(): Promise<void>;
 }
 
+/** A request on a connection of its own: the bed closes those that stand when it is told to close its port. */
+async function call(url: string, body?: string): Promise<{ status: number; text: string }> {
+  const asked = request(url, { method: body === undefined ? "GET" : "POST", agent: false });
+  asked.end(body);
+  const [answer] = (await once(asked, "response")) as [IncomingMessage];
+  let text = "";
+  for await (const part of answer.setEncoding("utf8")) text += part as string;
+  return { status: answer.statusCode ?? 0, text };
+}
+
 export async function startBed(command: string, more = ""): Promise<Bed> {
   const child = spawn(`exec ${command} ${more}`, { shell: true, stdio: ["pipe", "pipe", "inherit"] });
   const lines = createInterface({ input: child.stdout });
@@ -55,15 +66,13 @@ export async function startBed(command: string, more = ""): Promise<Bed> {
     return turn;
   };
   const ask = async (path: string, body?: unknown): Promise<unknown> => {
-    const init = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
-    const answer = await fetch(`${proxy}/_bed/${path}`, init);
-    const text = await answer.text();
-    assert.ok(answer.ok, `${path}: ${answer.status} ${text}`);
+    const { status, text } = await call(`${proxy}/_bed/${path}`, body === undefined ? undefined : JSON.stringify(body));
+    assert.ok(status < 300, `${path}: ${status} ${text}`);
     if (path == "close") await untilOpen();
     return text && JSON.parse(text);
   };
   const untilOpen = async (): Promise<void> => {
-    while (!(await fetch(`${proxy}/_bed/log`).catch(() => null))?.ok) await new Promise((done) => setTimeout(done, 5));
+    while ((await call(`${proxy}/_bed/log`).catch(() => null))?.status != 200) await new Promise((done) => setTimeout(done, 5));
   };
   const seen = new Map<string, Set<string>>();
   let next = 0;

@@ -13,12 +13,22 @@ import { seeded } from "./world.js";
 
 const STARTED_MS = 180_000;
 
-async function closedPort(): Promise<number> {
-  const listener = createListener().listen(0, "127.0.0.1");
-  await once(listener, "listening");
-  const { port } = listener.address() as AddressInfo;
+/** Listens on a port, and returns which; null if it is taken. */
+async function listens(port: number): Promise<number | null> {
+  const listener = createListener().listen(port, "127.0.0.1");
+  const isOpen = await once(listener, "listening").catch(() => null);
+  if (!isOpen) return null;
+  const found = (listener.address() as AddressInfo).port;
   await new Promise((done) => listener.close(done));
-  return port;
+  return found;
+}
+
+/** A port that is free, with the two after it, which a peer takes for its own stores. */
+async function closedPort(): Promise<number> {
+  for (;;) {
+    const port = (await listens(0)) as number;
+    if (port < 65_534 && (await listens(port + 1)) && (await listens(port + 2))) return port;
+  }
 }
 
 /** Runs a server until the test is over, and returns its address when it answers. */
