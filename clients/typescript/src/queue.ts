@@ -59,10 +59,16 @@ export function queue(client: Client, options: QueueOptions = {}): Queue {
   };
 
   const entries = async () => {
+    // Of what is added while the storage is read, the list may not know.
+    const before = [...applied, ...told];
     const { entries, damaged } = await storage.list();
     const queued = entries.filter((entry) => entry.lane != null);
-    keepOnly(applied, queued.map(({ key }) => key));
-    keepOnly(told, damaged.map(({ what }) => what));
+    const stands = new Set([...queued.map(({ key }) => key), ...damaged.map(({ what }) => what)]);
+    for (const one of before) {
+      if (stands.has(one)) continue;
+      applied.delete(one);
+      told.delete(one);
+    }
     return { queued: queued.sort((a, b) => a.place - b.place || (a.name < b.name ? -1 : 1)), damaged };
   };
 
@@ -176,11 +182,6 @@ const show = ({ name, lane, attempts, request, end }: Entry): Queued => ({
   request,
   end,
 });
-
-function keepOnly(all: Set<string>, kept: string[]): void {
-  const keep = new Set(kept);
-  for (const one of all) if (!keep.has(one)) all.delete(one);
-}
 
 /** The lane goes on after an end that is known, once its callback has run. */
 const isOver = ({ end }: Entry, { confirm, rollback }: QueueOptions) =>

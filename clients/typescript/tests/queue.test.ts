@@ -110,6 +110,24 @@ test("apply, confirm and rollback see each entry, and an end that was taken is a
   assert.equal(events.filter(({ step }) => step == "acknowledged").length, 2);
 });
 
+test("apply runs once, also where an intent is enqueued while the storage is read", async () => {
+  const inner = memory();
+  let meanwhile: (() => Promise<unknown>) | undefined;
+  const list = async () => {
+    const found = await inner.list();
+    const work = meanwhile;
+    meanwhile = undefined;
+    await work?.();
+    return found;
+  };
+  const applied: string[] = [];
+  const apply = ({ name }: { name: string }) => void applied.push(name);
+  const { order, lanes, clock } = bench(() => CREATED, { apply }, { storage: { ...inner, list } });
+  meanwhile = () => lanes.enqueue("a", "one", request("one"));
+  await runUntil(lanes, clock, () => order.length > 0);
+  assert.deepEqual(applied, ["one"]);
+});
+
 test("after a restart, apply runs again for what has no end, and callbacks for what was not acknowledged", async () => {
   const storage = memory();
   const first = bench(() => CREATED, {}, { storage });
