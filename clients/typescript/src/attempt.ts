@@ -5,7 +5,10 @@ import type { StoredBody } from "./entry.js";
 import { pack } from "./request.js";
 
 /** An answer with its body. */
-export type Heard = Answer & { body?: StoredBody | null };
+export type Heard = Answer & { body: StoredBody | null };
+
+/** What is heard where there is no answer. */
+export const failed = (failure: "lost" | "not-sent"): Heard => ({ failure, status: null, headers: {}, body: null });
 
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 export type Sleep = (ms: number, signal?: AbortSignal) => Promise<void>;
@@ -25,18 +28,19 @@ export async function attempt(
     try {
       const response = fetch(url, { ...init, redirect: "manual", cache: "no-store", signal: end.signal });
       onSent?.();
-      const { status, headers, body } = await response;
+      const { status, headers, body, type } = await response;
       const { "set-cookie": _, ...kept } = Object.fromEntries(headers);
       const stored = await read(body, limits.bytes);
-      return { status, headers: kept, json: parse(stored), body: stored };
+      const isHidden = type == "cors" && !/idempoten|prefer/.test(Object.keys(kept).join());
+      return { status, headers: kept, json: parse(stored), body: stored, isHidden };
     } catch (error) {
-      return { failure: wasNotSent((error as Error).cause as Cause) ? "not-sent" : "lost" };
+      return failed(wasNotSent((error as Error).cause as Cause) ? "not-sent" : "lost");
     }
   };
   const late = async (): Promise<Heard> => {
     await sleep(limits.ms, limits.stop ? AbortSignal.any([answered.signal, limits.stop]) : answered.signal);
     end.abort();
-    return { failure: "lost" };
+    return failed("lost");
   };
   const heard = await Promise.race([work(), late()]);
   answered.abort();

@@ -4,7 +4,7 @@ import { parse } from "./attempt.js";
 import { IntentConflict, IntentState, Pending } from "./entry.js";
 import type { End, Entry, RequestSpec, Storage } from "./entry.js";
 import { settings, type Options, type Settings } from "./options.js";
-import { prepare, sameRequest } from "./request.js";
+import { prepare, randomKey, sameRequest } from "./request.js";
 import { sender, type Tell } from "./send.js";
 
 /** Where an intent stands: not yet sent, sent at least once, ended. */
@@ -20,12 +20,8 @@ export interface WaitOptions {
   signal?: AbortSignal;
   /** Milliseconds; the client's `waitFor` by default. */
   waitFor?: number;
-}
-
-/** A place in the queue. */
-export interface Position {
-  lane: string | null;
-  place: number;
+  /** The intent's lane, by which its queue says that it is its turn. */
+  lane?: string;
 }
 
 /** One action, as it stood when it was last looked at. */
@@ -40,13 +36,13 @@ export interface Intent {
   acknowledge(): Promise<void>;
   /** Lets an intent that ended `unknown` be sent again under its key. */
   resume(): Promise<void>;
-  /** Opens the intent anew with a new key, where its end says that this is safe. */
+  /** Opens the intent anew with a new key, where it was refused so that this is safe, or where no attempt was begun. */
   supersede(request: RequestSpec): Promise<void>;
 }
 
 export interface Client {
-  /** Opens an intent, or finds it if it stands with the same request. Returns when it is durable. */
-  intent(name: string, request: RequestSpec, position?: Position): Promise<Intent>;
+  /** Opens an intent, at the end of a lane if one is given, or finds it if it stands so. Returns when it is durable. */
+  intent(name: string, request: RequestSpec, lane?: string): Promise<Intent>;
   /** Finds an intent that stands. */
   find(name: string): Promise<Intent | undefined>;
   /** All entries, and what cannot be read. */
@@ -54,7 +50,7 @@ export interface Client {
   readonly settings: Readonly<Settings>;
 }
 
-const NAME_MAX = 512;
+const NAME_BYTES_MAX = 255;
 
 /** One sending of an intent, shared by everybody who waits for its end. */
 interface Run {
@@ -74,14 +70,22 @@ export function client(options: Options): Client {
       // An observer does not end what it observes.
     }
   };
-  const { read, send } = sender(all, tell);
+  const { read, change, send } = sender(all, tell);
   const runs = new Map<string, Run>();
   storage.onNotice?.(tell);
 
-  const newEntry = async (name: string, spec: RequestSpec, { lane, place }: Position): Promise<Entry> => {
-    if (!name || name.length > NAME_MAX) throw new RangeError(`a name has 1 to ${NAME_MAX} characters`);
+  const newEntry = async (name: string, spec: RequestSpec, lane: string | null): Promise<Entry> => {
+    const { length } = new TextEncoder().encode(name);
+    if (!length || length > NAME_BYTES_MAX) throw new RangeError(`a name has 1 to ${NAME_BYTES_MAX} bytes`);
     const request = await prepare(spec, all.bodyBytesMax);
     const key = await all.key(name);
+    // Where no entry stands, a key that is the same each time may have been sent by an earlier process.
+    const isDerived = all.key != randomKey && key == (await all.key(name));
+    let place = 0;
+    if (lane != null) {
+      place = now();
+      for (const other of (await storage.list()).entries) if (other.lane == lane) place = Math.max(place, other.place + 1);
+    }
     if (!/^[!#-[\]-~]{1,255}$/.test(key)) throw new RangeError("a key has 1 to 255 visible characters");
     return {
       v: 1,
@@ -91,7 +95,7 @@ export function client(options: Options): Client {
       request,
       openedAt: now(),
       attempts: 0,
-      doubt: false,
+      doubt: isDerived,
       ask: false,
       firstAt: null,
       since: null,
@@ -141,11 +145,10 @@ export function client(options: Options): Client {
   };
 
   /** Writes another entry in the place of the one that stands. */
-  const replace = async (entry: Entry, next: (standing: Entry) => Entry): Promise<Entry> => {
+  const replace = async (entry: Entry, write: (standing: Entry) => Promise<Entry | false | undefined>): Promise<Entry> => {
     for (;;) {
-      const standing = await read(entry);
-      const other = next(standing);
-      if (await storage.put(other, standing.rev)) return other;
+      const written = await write(await read(entry));
+      if (written) return written;
     }
   };
 
@@ -161,6 +164,10 @@ export function client(options: Options): Client {
       return entry.end && settled(entry.end);
     },
     async settled(wait = {}) {
+      if (entry.lane != (wait.lane ?? null)) {
+        entry = await read(entry);
+        if (!entry.end) throw new IntentState(entry.name, "is sent by its queue");
+      }
       const end = entry.end ?? (await settle(entry, wait));
       entry = { ...entry, end };
       return settled(end);
@@ -169,22 +176,22 @@ export function client(options: Options): Client {
       for (;;) {
         const standing = await storage.get(entry.name);
         if (standing?.key != entry.key) return;
-        if (!standing.end) throw new IntentState(entry.name, "has no end to acknowledge");
+        if (!standing.end) throw new IntentState(entry.name, "has no end");
         if (await storage.delete(entry.name, standing.rev)) return tell("acknowledged", standing);
       }
     },
     async resume() {
       entry = await replace(entry, (standing) => {
         if (standing.end?.kind != "unknown") throw new IntentState(entry.name, "did not end unknown");
-        return { ...standing, end: null, doubt: true, ask: true, since: now(), notBefore: 0, rev: standing.rev + 1 };
+        return change(standing, { end: null, doubt: true, ask: true, since: now(), notBefore: 0 });
       });
     },
     async supersede(spec) {
-      const next = await newEntry(entry.name, spec, entry);
-      entry = await replace(entry, ({ end, key }) => {
-        if (!end?.safeNewKey) throw new IntentState(entry.name, "did not end so that a new key is safe");
-        if (key == next.key) throw new IntentState(entry.name, "has a derived key");
-        return next;
+      const next = await newEntry(entry.name, spec, entry.lane);
+      entry = await replace(entry, async ({ end, key, attempts, doubt, rev }) => {
+        const isUnsafe = end ? end.kind != "refused" || !end.safeNewKey : attempts || doubt;
+        if (isUnsafe || key == next.key) throw new IntentState(entry.name, "takes no new key");
+        return (await storage.put(next, rev)) && next;
       });
       tell("opened", entry);
     },
@@ -192,12 +199,15 @@ export function client(options: Options): Client {
 
   return {
     settings: all,
-    async intent(name, spec, position = { lane: null, place: 0 }) {
-      const entry = await newEntry(name, spec, position);
+    async intent(name, spec, lane) {
+      const entry = await newEntry(name, spec, lane ?? null);
       for (;;) {
         const standing = await storage.get(name);
-        if (standing && !sameRequest(standing.request, entry.request)) throw new IntentConflict(name);
-        if (standing) return handle(standing);
+        if (standing) {
+          const isElsewhere = (lane ?? standing.lane) != standing.lane;
+          if (isElsewhere || !sameRequest(standing.request, entry.request)) throw new IntentConflict(name);
+          return handle(standing);
+        }
         if (await storage.put(entry, null)) {
           tell("opened", entry);
           return handle(entry);

@@ -4,10 +4,18 @@ import type { EndKind } from "./entry.js";
 
 export type Dialect = "draft-07" | "stripe" | "generic";
 
-/** What came of an attempt. Header names are in lower case; `json` is the body, if it is JSON. */
-export type Answer =
-  | { failure: "lost" | "not-sent" }
-  | { failure?: never; status: number; headers: Record<string, string>; json?: unknown };
+/**
+ * What came of an attempt. Header names are in lower case, the lines of one header in one value with commas between
+ * them; `json` is the body, if it is JSON; `isHidden` says that this page may read none of our headers.
+ */
+export interface Answer {
+  failure?: "lost" | "not-sent";
+  /** Null after a failure. */
+  status: number | null;
+  headers: Record<string, string>;
+  json?: unknown;
+  isHidden?: boolean;
+}
 
 export type Decision =
   | { then: "retry"; wait: number; doubt: boolean; refresh: boolean }
@@ -18,6 +26,7 @@ export type Decision =
 export type AskDecision = { then: "send"; forget: boolean } | { then: "ask"; wait: number } | { then: "refresh" };
 
 interface Problem {
+  type?: unknown;
   code: string;
   retryable: boolean;
   safe_new_key: boolean;
@@ -27,157 +36,158 @@ interface Problem {
 
 /** One answer, as the rows of the table look at it. `s` is 0 after a failure. */
 interface Case {
-  failure: string | undefined;
   s: number;
-  h: Record<string, string>;
+  /** Words for what is true of the answer. */
+  facts: unknown[];
   json: Record<string, unknown>;
-  kept: boolean;
   problem: Problem | undefined;
+  replayed: boolean;
   doubt: boolean;
   refreshed: boolean;
   wait: number;
 }
 
-/** The dialects of a row, the case it is for, and the decision. */
-type Row = [dialects: string, applies: (c: Case) => unknown, decision: (c: Case) => Decision];
+type Decide = (c: Case) => Decision;
 
-const words = (text: string) => (word: unknown) => text.split(" ").includes(String(word));
-const retry = (c: Case, doubt = c.doubt, refresh = false): Decision => ({ then: "retry", wait: c.wait, doubt, refresh });
-const ask = (c: Case): Decision => ({ then: "ask", wait: c.wait, doubt: true });
-const end = (c: Case, kind: EndKind, safeNewKey = false): Decision => ({
+const includes = (words: string, word: unknown) => words.split(" ").includes(String(word));
+
+/** Says whether a header has this member, whose parameters do not count. */
+const says = (h: Record<string, string>, name: string, word = "true") =>
+  new RegExp(`(^|,) *${word} *(,|;|$)`, "i").test(h[name] ?? "");
+
+const retryIn = (c: Case, doubt: boolean, refresh = false): Decision => ({ then: "retry", wait: c.wait, doubt, refresh });
+const retry: Decide = (c) => retryIn(c, c.doubt);
+const ask: Decide = ({ wait }) => ({ then: "ask", wait, doubt: true });
+const end = ({ replayed, problem }: Case, kind: EndKind, safeNewKey = false): Decision => ({
   then: "end",
   kind,
   safeNewKey,
-  replayed: c.h["idempotent-replayed"] == "true",
-  code: c.problem?.code ?? null,
+  replayed,
+  code: problem?.code ?? null,
 });
-const done = (c: Case) => end(c, "done");
-const unknown = (c: Case) => end(c, "unknown");
-const refused = (c: Case) => end(c, "refused", true);
-const nothingRan = (c: Case) => (c.doubt ? unknown(c) : refused(c));
-const keyReused = (c: Case) => (c.doubt ? unknown(c) : end(c, "refused"));
+const done: Decide = (c) => end(c, "done");
+const unknown: Decide = (c) => end(c, "unknown");
+const refused: Decide = (c) => end(c, "refused", true);
+const nothingRan: Decide = (c) => (c.doubt ? unknown : refused)(c);
+const keyReused: Decide = (c) => (c.doubt ? unknown(c) : end(c, "refused"));
+const again: Decide = (c) => retryIn(c, c.doubt || !c.problem?.safe_new_key);
 
-const firstAnswer = (c: Case) => {
-  const first = Number(c.problem?.first_status);
-  return end(c, first < 400 ? "done" : first >= 400 ? "refused" : "unknown");
+const firstAnswer: Decide = (c) => {
+  const first = c.problem?.first_status as number;
+  const counts = Number.isInteger(first) && first >= 100 && first < 600;
+  return end(c, !counts ? "unknown" : first < 400 ? "done" : "refused");
 };
 
-const ALL = "draft-07 stripe generic";
-const DRAFT = "draft-07";
-const STRIPE = "stripe";
-const hundred = (c: Case) => Math.floor(c.s / 100);
-const code = (text: string) => (c: Case) => c.problem && words(text)(c.problem.code);
-const status = (text: string) => (c: Case) => words(text)(c.s);
+/** The problems that are read in every dialect, since a firstwrite gateway may stand in front. */
+const COMMON = "outcome-unknown key-reused key-expired answer-not-kept";
 
-const RAN_NOTHING =
-  "key-missing key-invalid request-too-old body-too-large request-malformed target-too-long head-too-large " +
-  "method-not-allowed upgrade-refused grpc-unsupported misconfigured key-unknown not-found";
-
-const ROWS: Row[] = [
-  [ALL, (c) => c.failure == "not-sent", (c) => retry(c)],
-  [ALL, (c) => c.failure, ask],
-  [DRAFT, (c) => hundred(c) == 2 && isInterim(c), ask],
-  [ALL, (c) => hundred(c) == 2, (c) => ({ ...done(c), code: null }) as Decision],
-  [DRAFT, code("in-progress outcome-unknown"), ask],
-  [DRAFT, code("key-reused"), keyReused],
-  [DRAFT, code("key-expired"), (c) => end(c, "expired")],
-  [DRAFT, code("answer-not-kept"), firstAnswer],
-  [DRAFT, code("answer-lost"), (c) => (c.problem?.retryable ? ask(c) : unknown(c))],
+/** The table: a row applies where one of its words is a fact. A colon stands before the code of a problem. */
+const ROWS: [words: string, decision: Decide][] = [
+  ["not-sent", retry],
+  ["lost interim uncertain-2", ask],
+  ["2xx", (c) => done({ ...c, problem: undefined })],
+  [":outcome-unknown :in-progress", ask],
+  [":key-reused", keyReused],
+  [":key-expired", (c) => end(c, "expired")],
+  [":answer-not-kept", firstAnswer],
+  [":answer-lost", (c) => (c.problem?.retryable ? ask : unknown)(c)],
+  [":rate-limited :store-unavailable :overloaded :upstream-unreachable :request-timeout :attempt-failed", retry],
+  ["uncertain-3 uncertain-4 uncertain-5", ask],
+  ["401 407 :tenant-unknown", (c) => (c.refreshed ? nothingRan(c) : retryIn(c, c.doubt, true))],
+  ["retryable", again],
   [
-    DRAFT,
-    code("rate-limited store-unavailable overloaded upstream-unreachable request-timeout attempt-failed"),
-    (c) => retry(c),
+    ":key-missing :key-invalid :request-too-old :body-too-large :request-malformed :target-too-long :head-too-large " +
+      ":method-not-allowed :upgrade-refused :grpc-unsupported :misconfigured :key-unknown :not-found",
+    nothingRan,
   ],
-  [
-    ALL,
-    (c) => status("401 407")(c) || code("tenant-unknown")(c),
-    (c) => (c.refreshed ? nothingRan(c) : retry(c, c.doubt, true)),
-  ],
-  [DRAFT, (c) => !c.problem?.retryable && code(RAN_NOTHING)(c), nothingRan],
-  [DRAFT, (c) => c.problem?.retryable, (c) => retry(c, c.doubt || !c.problem?.safe_new_key)],
-  [
-    DRAFT,
-    (c) => c.problem,
-    (c) => (c.doubt || c.s >= 500 ? unknown(c) : end(c, "refused", c.problem?.safe_new_key)),
-  ],
-  [
-    STRIPE,
-    (c) => status("400 422")(c) && (c.json.error as { type?: unknown } | null)?.type == "idempotency_error",
-    keyReused,
-  ],
-  ["draft-07 generic", (c) => c.kept && hundred(c) == 3, done],
-  [ALL, (c) => c.kept && hundred(c) == 4, refused],
-  [ALL, (c) => c.kept && hundred(c) == 5, unknown],
-  [STRIPE, (c) => c.h["stripe-should-retry"] == "true", (c) => retry(c, c.doubt || c.s >= 500 || c.s == 409)],
-  [STRIPE, (c) => c.h["stripe-should-retry"] == "false" && hundred(c) == 5, unknown],
-  [STRIPE, status("402"), refused],
-  [ALL, status("408 409 502 504"), ask],
-  [ALL, status("425 429"), (c) => retry(c)],
-  [ALL, status("301 302 303"), unknown],
-  [ALL, (c) => status("501 505")(c) || hundred(c) == 3 || hundred(c) == 4, nothingRan],
-  [ALL, (c) => hundred(c) == 5, (c) => retry(c, true)],
+  ["problem", (c) => (c.doubt ? unknown(c) : end(c, c.s < 500 ? "refused" : "unknown", c.problem?.safe_new_key))],
+  ["other-parameters", keyReused],
+  ["kept-3", done],
+  ["kept-4", refused],
+  ["kept-5", unknown],
+  ["should-true", (c) => retryIn(c, c.doubt || c.s >= 500 || c.s == 409)],
+  ["should-false-5", unknown],
+  ["declined", refused],
+  ["408 409 502 504", ask],
+  ["425 429", retry],
+  ["301 302 303", unknown],
+  ["3xx 4xx", nothingRan],
+  ["5xx", (c) => retryIn(c, true)],
 ];
 
 /** Decides what follows from an answer. `doubt` and `refreshed` stood before the attempt. */
 export function decide(dialect: Dialect, answer: Answer, doubt: boolean, refreshed: boolean, now: number): Decision {
   const c = look(dialect, answer, doubt, refreshed, now);
-  const row = ROWS.find(([dialects, applies]) => words(dialects)(dialect) && applies(c));
-  return row ? row[2](c) : unknown(c);
+  const row = ROWS.find(([words]) => c.facts.some((fact) => includes(words, fact)));
+  return (row ? row[1] : unknown)(c);
 }
 
 /** Decides what follows from an answer of the status resource. */
 export function decideAsk(answer: Answer, refreshed: boolean, now: number): AskDecision {
-  const { s, json, problem, wait } = look(DRAFT, answer, true, refreshed, now, true);
-  if (s == 200 && words("reserved interim uncertain")(json.state)) return { then: "ask", wait: wait || 1 };
-  if (status401(s) && !refreshed) return { then: "refresh" };
-  if (s == 429 || s == 503 || problem?.code == "outcome-unknown") return { then: "ask", wait: wait || 1 };
-  return { then: "send", forget: (s == 404 || s == 405) && !problem };
+  const { s, json, problem, wait } = look("draft-07", answer, true, refreshed, now, true);
+  const isOpen = s == 200 && includes("reserved interim uncertain", json.state);
+  if (isOpen || includes("429 503", s) || problem?.code == "outcome-unknown") return { then: "ask", wait: wait || 1 };
+  if (includes("401 407", s) && !refreshed) return { then: "refresh" };
+  return { then: "send", forget: includes("404 405", s) && !problem };
 }
 
 /** Tells from an answer that its server speaks our profile, and so has a status resource. */
 export function showsStatus(answer: Answer): boolean {
-  const c = look(DRAFT, answer, true, true, 0);
-  return !!(c.problem || c.h["idempotency-expires"] || c.h["idempotency-interim"]);
+  const { headers } = answer;
+  const { problem } = look("draft-07", answer, true, true, 0);
+  return !!(problem || headers["idempotency-expires"] || headers["idempotency-interim"]);
 }
 
 /** Milliseconds until a retry is wanted: the header, else the member of the problem; an hour at most. */
 export function retryAfter(header: string | undefined, member: unknown, now: number): number {
   const text = (header ?? "").trim();
-  const ms = /^\d+$/.test(text)
-    ? Number(text) * 1000
-    : /^\D.* GMT$/.test(text)
-      ? Date.parse(text) - now
-      : typeof member == "number" ? member * 1000 : 0;
+  const at = httpDate(text) - now;
+  const ms = /^\d+$/.test(text) ? Number(text) * 1000 : at == at ? at : typeof member == "number" ? member * 1000 : 0;
   return Math.min(Math.max(ms || 0, 0), 3_600_000);
 }
 
-const status401 = words("401 407");
+/** The time of an HTTP date in one of its three forms, in milliseconds; NaN for anything else. */
+export function httpDate(text = ""): number {
+  const normal = text
+    // RFC 850: a year of two digits is one of this century, as the day of the week must say.
+    .replace(/^(\w{3})(?:s|nes|rs|ur|)day, (\d\d)-(\w{3})-(\d\d) /, "$1, $2 $3 20$4 ")
+    // asctime
+    .replace(/^(\w{3}) (\w{3}) (\d\d) (.{8}) (\d{4})$/, "$1, $3 $2 $5 $4 GMT")
+    .replace(/^(\w{3}) (\w{3})  (\d) (.{8}) (\d{4})$/, "$1, 0$3 $2 $5 $4 GMT");
+  const at = Date.parse(normal);
+  return new Date(at).toUTCString() == normal ? at : NaN;
+}
 
-const isInterim = (c: Case) =>
-  c.h["idempotency-interim"] == "true" || (c.s == 202 && /(^|[ ,;])respond-async/i.test(c.h["preference-applied"] ?? ""));
-
-function look(
-  dialect: Dialect,
-  answer: Answer,
-  doubt: boolean,
-  refreshed: boolean,
-  now: number,
-  isStatus = false,
-): Case {
-  const { failure } = answer;
-  const s = answer.failure ? 0 : answer.status;
-  const h = answer.failure ? {} : answer.headers;
-  const value = answer.failure ? null : answer.json;
-  const json = (typeof value == "object" && value ? value : {}) as Record<string, unknown>;
-  const kept = !!h["idempotency-expires"] || h["idempotent-replayed"] == "true";
-  const isProblem =
-    dialect == DRAFT &&
-    (!kept || json.code == "answer-not-kept") &&
-    typeof json.code == "string" &&
-    typeof json.retryable == "boolean" &&
-    typeof json.safe_new_key == "boolean";
-  const problem = isProblem ? (json as unknown as Problem) : undefined;
-  const member = problem || isStatus ? json.retry_after : undefined;
-  const wait = retryAfter(h["retry-after"], member, now) / 1000;
-  return { failure, s, h, json, kept, problem, doubt, refreshed, wait };
+function look(dialect: Dialect, answer: Answer, doubt: boolean, refreshed: boolean, now: number, isStatus = false): Case {
+  const { failure, headers: h, isHidden } = answer;
+  const s = answer.status ?? 0;
+  // A value that is no object has none of these members.
+  const json = (answer.json ?? {}) as Record<string, unknown>;
+  const { code, retryable, safe_new_key } = json;
+  const isDraft = dialect == "draft-07";
+  const isStripe = dialect == "stripe";
+  const hundred = Math.floor(s / 100);
+  const replayed = says(h, "idempotent-replayed");
+  const kept = replayed || !isNaN(httpDate(h["idempotency-expires"]));
+  const isOurs = typeof code == "string" && typeof retryable == "boolean" && typeof safe_new_key == "boolean";
+  const isRead = (isDraft || includes(COMMON, code)) && (!kept || code == "answer-not-kept");
+  const problem = isOurs && isRead ? (json as unknown as Problem) : undefined;
+  const isLater = s == 202 && (isHidden || says(h, "preference-applied", "respond-async"));
+  const should = isStripe && `should-${h["stripe-should-retry"]?.toLowerCase()}`;
+  const facts = [
+    failure,
+    isDraft && hundred == 2 && (isLater || says(h, "idempotency-interim")) && "interim",
+    says(h, "idempotency-outcome", "unknown") && `uncertain-${hundred}`,
+    s,
+    `${hundred}xx`,
+    problem && `:${problem.code}`,
+    isDraft && problem && (retryable ? "retryable" : "problem"),
+    isStripe && includes("400 422", s) && (json.error as Problem | null)?.type == "idempotency_error" && "other-parameters",
+    kept && !(isStripe && hundred == 3) && `kept-${hundred}`,
+    should,
+    `${should}-${hundred}`,
+    isStripe && s == 402 && "declined",
+  ];
+  const wait = retryAfter(h["retry-after"], problem || isStatus ? json.retry_after : 0, now) / 1000;
+  return { s, facts, json, problem, replayed, doubt, refreshed, wait };
 }

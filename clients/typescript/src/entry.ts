@@ -1,5 +1,7 @@
 /** The words of the package: requests, entries, ends, events, what a storage does, and the errors. */
 
+import type { Dialect } from "./decide.js";
+
 /** A request as the application gives it. `json` or `body`, not both. */
 export interface RequestSpec {
   /** In Node it is absolute; in browsers it may be relative to the page. */
@@ -54,6 +56,8 @@ export interface Entry {
   key: string;
   request: StoredRequest;
   openedAt: number;
+  /** What the first attempt spoke, as all later ones do. */
+  dialect?: Dialect;
   attempts: number;
   /** An attempt may have reached the server, and no answer has settled what became of it. */
   doubt: boolean;
@@ -61,8 +65,10 @@ export interface Entry {
   ask: boolean;
   /** When the first attempt began; the key lives from then on. */
   firstAt: number | null;
-  /** When the time after which the client gives up began: the first attempt, or `resume`. */
+  /** When the time after which the client gives up began: the first attempt, or `resume`; null while none passes. */
   since: number | null;
+  /** When the entry was last written since the first attempt, by which a clock that was set back is noticed. */
+  latestAt?: number | null;
   /** Nothing is sent before. */
   notBefore: number;
   /** When the server forgets the key, if it said so. */
@@ -78,6 +84,8 @@ export interface Damage {
   /** The intent's name where it is known, else the place. */
   what: string;
   error: unknown;
+  /** Its lane, where that is known. */
+  lane?: string | undefined;
 }
 
 /** Keeps entries. Each call returns when its effect is durable. */
@@ -152,7 +160,7 @@ export class IntentState extends FirstwriteError {
 /** The entry cannot be read; it is left where it is. */
 export class DamagedEntry extends FirstwriteError {
   constructor(intent: string, cause: unknown) {
-    super("DamagedEntry", intent, "has an entry that cannot be read", cause);
+    super("DamagedEntry", intent, "cannot be read", cause);
   }
 }
 

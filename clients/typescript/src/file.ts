@@ -139,7 +139,7 @@ export function folder(at: string, { entriesMax = 10_000 }: FolderOptions = {}):
             // A deletion was interrupted; if this is, too, the next list goes on.
             else await clear(join(path, name)).catch(() => {});
           } catch (error) {
-            found.damaged.push({ what: join(path, name), error });
+            found.damaged.push({ what: join(path, name), error, lane: await laneOf(join(path, name)) });
           }
         }
         return found;
@@ -165,6 +165,21 @@ async function read(place: string, name?: string): Promise<Standing | undefined>
     }
   }
   throw new DamagedEntry(name ?? place, problem);
+}
+
+/** The lane of a damaged entry, where one of its files still says it. */
+async function laneOf(place: string): Promise<string | undefined> {
+  for (const file of await readdir(place).catch(() => [])) {
+    const text = file.endsWith(".json") ? await readFile(join(place, file), "utf8").catch(() => "") : "";
+    // No body looks like this, since the quotes in it are escaped.
+    const [, lane] = /,"lane":("(?:[^"\\]|\\.)*")/.exec(text) ?? [];
+    try {
+      if (lane) return JSON.parse(lane) as string;
+    } catch {
+      // Then it cannot be known.
+    }
+  }
+  return undefined;
 }
 
 /** Removes what a deletion left. No name is used twice, so of an entry that is opened meanwhile nothing is removed. */

@@ -1,7 +1,7 @@
 /** Keeps one key for one action through retries, crashes and closed tabs, and says how the action ended. */
 
 export { client } from "./client.js";
-export type { Client, Intent, Position, Settled, State, WaitOptions } from "./client.js";
+export type { Client, Intent, Settled, State, WaitOptions } from "./client.js";
 export type { Fetch, Sleep } from "./attempt.js";
 export type { Dialect } from "./decide.js";
 export { DamagedEntry, FirstwriteError, IntentConflict, IntentGone, IntentState, Pending, StorageError } from "./entry.js";
@@ -18,4 +18,4 @@ export type {
   StoredRequest,
 } from "./entry.js";
 export type { Credentials, Options, Settings } from "./options.js";
-export { derivedKeys, randomKey } from "./request.js";
+export { randomKey } from "./request.js";

@@ -97,11 +97,12 @@ export function indexedDb(options: IndexedDbOptions = {}): Storage {
     list: () =>
       run("readonly", async (store) => {
         const found: Awaited<ReturnType<Storage["list"]>> = { entries: [], damaged: [] };
-        for (const entry of (await result(store.getAll())) as { name: string }[]) {
+        for (const entry of (await result(store.getAll())) as { name: string; lane?: unknown }[]) {
           try {
             found.entries.push(check(entry, entry.name));
           } catch (error) {
-            found.damaged.push({ what: entry.name, error });
+            const lane = typeof entry.lane == "string" ? entry.lane : undefined;
+            found.damaged.push({ what: entry.name, error, lane });
           }
         }
         return found;

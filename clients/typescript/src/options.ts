@@ -16,7 +16,7 @@ export interface Options {
   dialect?: Dialect;
   /** Called before each attempt; `refresh` asks for others than the last ones. */
   credentials?: (about: { url: string; intent: string; refresh: boolean }) => Credentials | Promise<Credentials>;
-  /** Makes the key of an intent: `randomKey` by default, or `derivedKeys(secret)`. */
+  /** Makes the key of an intent: `randomKey` by default, or `derivedKeys(secret)`. Called twice, it tells which of the two it is. */
   key?: (intent: string) => string | Promise<string>;
   /** How long `settled` waits; 30 s. */
   waitFor?: number;
@@ -28,7 +28,7 @@ export interface Options {
   attemptFor?: number;
   /** Whether the status resource is asked: where the server is known to have one (`auto`), `always` or `never`. */
   status?: "auto" | "always" | "never";
-  /** Longest body of a request; 1 MiB. */
+  /** Longest body of a request; 8 MiB. */
   bodyBytesMax?: number;
   /** Longest body of an answer that is kept; 1 MiB. Of a longer one, the body is not kept. */
   answerBytesMax?: number;
@@ -36,6 +36,8 @@ export interface Options {
   on?: (event: StepEvent) => void;
   fetch?: Fetch;
   now?: () => number;
+  /** Milliseconds of a clock that is never set, for the retry budget; `performance.now`. */
+  monotonic?: () => number;
   /** Ends after the time, or when the signal is aborted; it never rejects. */
   sleep?: Sleep;
   /** A number in [0, 1), for the back-off alone. */
@@ -58,11 +60,12 @@ const DEFAULTS: Omit<Settings, "storage"> = {
   retention: 86_400_000,
   attemptFor: 30_000,
   status: "auto",
-  bodyBytesMax: 1_048_576,
+  bodyBytesMax: 8_388_608,
   answerBytesMax: 1_048_576,
   on: () => {},
   fetch: (url, init) => fetch(url, init),
   now: Date.now,
+  monotonic: () => performance.now(),
   sleep: (ms, signal) =>
     new Promise((done) => {
       const end = () => {
@@ -83,7 +86,7 @@ export function settings(given: Options): Settings {
   for (const [name, value] of Object.entries(given)) {
     if (value !== undefined) all[name] = value;
     // Not a number would make a limit that nothing reaches.
-    if (Number.isNaN(value) || (value as number) < 0) throw new RangeError(`${name} is not a time or a size`);
+    if (Number.isNaN(value) || (value as number) < 0) throw new RangeError(`${name} is no time or size`);
   }
   if (!/^(draft-07|stripe|generic)$/.test(all.dialect as string)) throw new TypeError("unknown dialect");
   return all as unknown as Settings;

@@ -22,7 +22,7 @@ export interface QueueOptions {
   rollback?: (queued: Queued, end: Settled) => void | Promise<void>;
   /** Runs when an intent ended done. After it the intent is acknowledged. */
   confirm?: (queued: Queued, end: Settled) => void | Promise<void>;
-  /** Hears what went wrong in a lane, which tries again after `pollEvery`. */
+  /** Hears what went wrong in a lane, which tries again after `pollEvery`, and of each damaged entry once. */
   onError?: (error: unknown, lane: string) => void;
   /** How often the storage is looked at where it does not tell of changes, in milliseconds; 5 s. */
   pollEvery?: number;
@@ -31,7 +31,10 @@ export interface QueueOptions {
 }
 
 export interface Queue {
-  /** Opens an intent at the end of a lane. Returns when it is durable. */
+  /**
+   * Opens an intent at the end of a lane. Returns when it is durable. A name that stands outside of the queue, or in
+   * another lane, is an `IntentConflict`.
+   */
   enqueue(lane: string, name: string, request: RequestSpec): Promise<Intent>;
   /** Sends what is enqueued until the signal is aborted. Of several tabs, one sends a lane. */
   run(signal: AbortSignal): Promise<void>;
@@ -41,7 +44,7 @@ export interface Queue {
 
 /** Makes a queue over a client and its storage. */
 export function queue(client: Client, options: QueueOptions = {}): Queue {
-  const { storage, now, sleep } = client.settings;
+  const { storage, sleep } = client.settings;
   const { apply, pollEvery = 5000, lanesMax = 16, onError = () => {} } = options;
   const applied = new Set<string>();
   /** Damaged entries that were reported. */
@@ -56,8 +59,16 @@ export function queue(client: Client, options: QueueOptions = {}): Queue {
   };
 
   const entries = async () => {
+    // Of what is added while the storage is read, the list may not know.
+    const before = [...applied, ...told];
     const { entries, damaged } = await storage.list();
     const queued = entries.filter((entry) => entry.lane != null);
+    const stands = new Set([...queued.map(({ key }) => key), ...damaged.map(({ what }) => what)]);
+    for (const one of before) {
+      if (stands.has(one)) continue;
+      applied.delete(one);
+      told.delete(one);
+    }
     return { queued: queued.sort((a, b) => a.place - b.place || (a.name < b.name ? -1 : 1)), damaged };
   };
 
@@ -70,18 +81,18 @@ export function queue(client: Client, options: QueueOptions = {}): Queue {
   /** Sends the lane until nothing in it can go on, or until it is told to stop. */
   const sendLane = async (lane: string, signal: AbortSignal): Promise<void> => {
     while (!signal.aborted) {
-      const entry = (await entries()).queued.find((entry) => entry.lane == lane && !isOver(entry, options));
-      if (!entry || stops(entry)) return;
+      const { queued, damaged } = await entries();
+      const entry = queued.find((entry) => entry.lane == lane && !isOver(entry, options));
+      if (!entry || stops(entry) || damaged.some((damage) => damage.lane == lane)) return;
       await applyOnce(entry);
       const intent = await client.find(entry.name);
       if (!intent) continue;
       try {
-        const end = await intent.settled({ signal, waitFor: Infinity });
+        const end = await intent.settled({ signal, waitFor: Infinity, lane });
         const take = { done: options.confirm, refused: options.rollback, unknown: undefined, expired: undefined }[end.kind];
         if (take) {
           await take(show({ ...entry, end }), end);
           await intent.acknowledge();
-          applied.delete(entry.key);
         }
       } catch (error) {
         // It was acknowledged elsewhere, or the time of timers is over.
@@ -108,9 +119,7 @@ export function queue(client: Client, options: QueueOptions = {}): Queue {
     enqueue(lane, name, request) {
       // One after the other, so that the order of the calls is the order of the lane.
       const work = async () => {
-        const { queued } = await entries();
-        const last = queued.filter((entry) => entry.lane == lane).at(-1)?.place ?? 0;
-        const intent = await client.intent(name, request, { lane, place: Math.max(last + 1, now()) });
+        const intent = await client.intent(name, request, lane);
         const entry = await storage.get(name);
         if (entry) await applyOnce(entry);
         changed();
@@ -128,11 +137,11 @@ export function queue(client: Client, options: QueueOptions = {}): Queue {
         while (!signal.aborted) {
           const woken = wake.signal;
           const ready = new Set<string>();
-          const seen = new Set<string>();
           try {
             const { queued, damaged } = await entries();
-            for (const { what, error } of damaged) {
-              if (!told.has(what)) onError(error, "");
+            const seen = new Set(damaged.map(({ lane }) => lane));
+            for (const { what, error, lane = "" } of damaged) {
+              if (!told.has(what)) onError(error, lane);
               told.add(what);
             }
             for (const entry of queued) {

@@ -2,22 +2,22 @@
 
 import type { RequestSpec, StoredBody, StoredRequest } from "./entry.js";
 
-const CREDENTIALS = /^((proxy-)?authorization|cookie|idempotency-key)$/;
+const CREDENTIALS = /^((proxy-)?authorization|cookie|(x-)?api-key|idempotency-key)$/;
 
 /** Makes of what the application gave the request that is stored, compared and sent. Throws what `fetch` would. */
 export async function prepare(spec: RequestSpec, bodyBytesMax: number): Promise<StoredRequest> {
   const { url, method = "POST", json, body } = spec;
   const headers = new Headers(spec.headers);
   for (const [name] of headers) {
-    if (CREDENTIALS.test(name)) throw new TypeError(`the header ${name} is not stored: give it by \`credentials\``);
+    if (CREDENTIALS.test(name)) throw new TypeError(`${name} comes from \`credentials\``);
   }
   if (json !== undefined) {
-    if (body !== undefined) throw new TypeError("a request has json or a body, not both");
+    if (body !== undefined) throw new TypeError("json or body, not both");
     if (!headers.has("content-type")) headers.set("content-type", "application/json");
   }
   const request = new Request(url, { method, headers, body: json === undefined ? (body ?? null) : canonical(json) });
   const bytes = new Uint8Array(await request.arrayBuffer());
-  if (bytes.length > bodyBytesMax) throw new RangeError(`the body is longer than ${bodyBytesMax} bytes`);
+  if (bytes.length > bodyBytesMax) throw new RangeError("longer than bodyBytesMax");
   const to = new URL(request.url);
   if (!/^http/.test(to.protocol)) throw new TypeError("only http and https");
   to.hash = "";
@@ -34,10 +34,10 @@ export function sameRequest(a: StoredRequest, b: StoredRequest): boolean {
 /** Writes JSON with sorted members. */
 export function canonical(value: unknown): string {
   const text = JSON.stringify(value, (_, member: unknown) => {
-    if (typeof member == "number" && !Number.isFinite(member)) throw new TypeError(`JSON has no number ${member}`);
+    if (typeof member == "number" && !Number.isFinite(member)) throw new TypeError(`${member} is no JSON`);
     return member;
   });
-  if (text === undefined) throw new TypeError("json is no value of JSON");
+  if (text === undefined) throw new TypeError("no JSON");
   return sorted(JSON.parse(text));
 }
 
@@ -72,22 +72,10 @@ export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 }
 
-const toKey = (bytes: Uint8Array) => toBase64(bytes).replace(/\+/g, "-").replace(/\//g, "_").replace(/=/g, "");
+/** Bytes in base64url, as keys are written. */
+export const toKey = (bytes: Uint8Array) => toBase64(bytes).replace(/\+/g, "-").replace(/\//g, "_").replace(/=/g, "");
 
 /** 128 random bits in 22 characters. */
 export function randomKey(): string {
   return toKey(crypto.getRandomValues(new Uint8Array(16)));
-}
-
-/**
- * Derives keys from the application's secret and the intent's name, for servers without storage.
- * A derived key is the same for every life of a name, so a name must be used once.
- */
-export function derivedKeys(secret: string | Uint8Array<ArrayBuffer>): (name: string) => Promise<string> {
-  const encode = (text: string) => new TextEncoder().encode(text);
-  const bytes = typeof secret == "string" ? encode(secret) : secret;
-  if (!bytes.length) throw new TypeError("the secret is empty");
-  const algorithm = { name: "HMAC", hash: "SHA-256" };
-  const imported = crypto.subtle.importKey("raw", bytes, algorithm, false, ["sign"]);
-  return async (name) => toKey(new Uint8Array(await crypto.subtle.sign("HMAC", await imported, encode(name)), 0, 16));
 }

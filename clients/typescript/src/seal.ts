@@ -64,7 +64,7 @@ export function sealed(storage: Storage, key: CryptoKey | Promise<CryptoKey>): S
         try {
           opened.push(await open(entry));
         } catch (error) {
-          damaged.push({ what: entry.name, error });
+          damaged.push({ what: entry.name, error, lane: entry.lane ?? undefined });
         }
       }
       return { entries: opened, damaged };

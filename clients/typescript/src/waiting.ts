@@ -10,23 +10,38 @@ export function backoff(attempt: number, random: number): number {
 /** What of an entry decides whether anything may still be sent. */
 export interface Life {
   firstAt: number | null;
-  /** When the time after which the client gives up began; the first attempt where it is null. */
+  /** When the time after which the client gives up began; null where none passes. */
   since: number | null;
+  /** The latest time at which the entry was written, since the first attempt. */
+  latestAt?: number | null;
   expiresAt: number | null;
   doubt: boolean;
 }
 
-/** Nothing is sent in the last minute of a key's life. */
-const MARGIN = 60_000;
+/** Nothing is sent in the last minute of a key's life, and a clock may go back by as much. */
+const MINUTE = 60_000;
+
+/** When the last minute of the key's life begins. */
+export const lastMinute = ({ firstAt, expiresAt }: Life, retention: number) =>
+  (expiresAt ?? (firstAt ?? 0) + retention) - MINUTE;
+
+/** The time that counts for an entry, and whether the clock went back by more than a minute since it was written. */
+export function clock({ firstAt, latestAt }: Life, now: number) {
+  const first = firstAt ?? now;
+  const latest = Math.max(first, latestAt ?? first);
+  const isBack = now < latest - MINUTE;
+  return { isBack, at: Math.max(now, isBack ? first : latest) };
+}
 
 /** Says how an intent ends for which nothing may be sent any more; null while something may. */
 export function over(life: Life, now: number, giveUpAfter: number, retention: number) {
-  const { firstAt, since, expiresAt, doubt } = life;
+  const { firstAt, since, doubt } = life;
   if (firstAt == null) return null;
-  // A clock that went back to before the first attempt counts as that attempt's time.
-  const at = Math.max(now, firstAt);
-  const keyIsOver = at >= (expiresAt ?? firstAt + retention) - MARGIN;
-  if (!keyIsOver && at < (since ?? firstAt) + giveUpAfter) return null;
+  const { isBack, at } = clock(life, now);
+  // In doubt, a clock that went back says nothing of the key's age.
+  const isLost = isBack && doubt;
+  const keyIsOver = !isLost && at >= lastMinute(life, retention);
+  if (!isLost && !keyIsOver && (since == null || at < since + giveUpAfter)) return null;
   const kind: EndKind = !doubt ? "refused" : keyIsOver ? "expired" : "unknown";
   return { kind, safeNewKey: !doubt };
 }
@@ -34,21 +49,20 @@ export function over(life: Life, now: number, giveUpAfter: number, retention: nu
 const TOKENS = 20;
 const TOKEN_MS = 2000;
 
-/** The retry budget of an origin: a bucket of 20 tokens that gains one in 2 s. */
+/** The retry budget of an origin: a bucket of 20 tokens that gains one in 2 s, by a clock that is never set. */
 export class Budget {
   #tokens = TOKENS;
   #at = 0;
 
   /** Takes a token and returns how many milliseconds to wait until it is there. */
   take(now: number): number {
-    // A clock that went back gains nothing.
-    this.give(Math.max(now - this.#at, 0) / TOKEN_MS);
+    this.give((now - this.#at) / TOKEN_MS);
     this.#at = now;
     this.#tokens -= 1;
     return Math.max(-this.#tokens, 0) * TOKEN_MS;
   }
 
-  /** A success gives one token back. */
+  /** A success gives one token back, and so does a retry that was not sent. */
   give(tokens = 1): void {
     this.#tokens = Math.min(this.#tokens + tokens, TOKENS);
   }

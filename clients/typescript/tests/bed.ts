@@ -3,10 +3,15 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { request, type IncomingMessage } from "node:http";
 import { createInterface } from "node:readline";
 import { test, type TestContext } from "node:test";
 
-export const IS_LONG = !!process.env.FIRSTWRITE_TEST_LONG;
+const LONG = process.env.FIRSTWRITE_TEST_LONG;
+export const IS_LONG = !!LONG;
+
+/** How many runs there are: some, or in the long form many, or as many as `FIRSTWRITE_TEST_LONG` says. */
+export const runs = (short: number, long: number) => (!IS_LONG ? short : Number(LONG) > 1 ? Number(LONG) : long);
 export const TOKEN = "Bearer demo-acme";
 
 interface Logged {
@@ -14,6 +19,12 @@ interface Logged {
   path: string;
   key: string | null;
   customer: string | null;
+}
+
+interface Log {
+  entries: Logged[];
+  next: number;
+  full: boolean;
 }
 
 export interface Bed {
@@ -25,7 +36,19 @@ export interface Bed {
   effects(): Promise<Record<string, number>>;
   /** The keys that were sent for each customer. */
   keys(): Promise<Map<string, Set<string>>>;
+  /** Returns what waits until a request for one of the customers has arrived that was not there yet. */
+  arrival(customers: string[]): Promise<(isOver: () => boolean) => Promise<boolean>>;
   stop(): Promise<void>;
+}
+
+/** A request on a connection of its own: the bed closes those that stand when it is told to close its port. */
+async function call(url: string, body?: string): Promise<{ status: number; text: string }> {
+  const asked = request(url, { method: body === undefined ? "GET" : "POST", agent: false });
+  asked.end(body);
+  const [answer] = (await once(asked, "response")) as [IncomingMessage];
+  let text = "";
+  for await (const part of answer.setEncoding("utf8")) text += part as string;
+  return { status: answer.statusCode ?? 0, text };
 }
 
 export async function startBed(command: string, more = ""): Promise<Bed> {
@@ -43,15 +66,13 @@ export async function startBed(command: string, more = ""): Promise<Bed> {
     return turn;
   };
   const ask = async (path: string, body?: unknown): Promise<unknown> => {
-    const init = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
-    const answer = await fetch(`${proxy}/_bed/${path}`, init);
-    const text = await answer.text();
-    assert.ok(answer.ok, `${path}: ${answer.status} ${text}`);
+    const { status, text } = await call(`${proxy}/_bed/${path}`, body === undefined ? undefined : JSON.stringify(body));
+    assert.ok(status < 300, `${path}: ${status} ${text}`);
     if (path == "close") await untilOpen();
     return text && JSON.parse(text);
   };
   const untilOpen = async (): Promise<void> => {
-    while (!(await fetch(`${proxy}/_bed/log`).catch(() => null))?.ok) await new Promise((done) => setTimeout(done, 5));
+    while ((await call(`${proxy}/_bed/log`).catch(() => null))?.status != 200) await new Promise((done) => setTimeout(done, 5));
   };
   const seen = new Map<string, Set<string>>();
   let next = 0;
@@ -61,7 +82,7 @@ export async function startBed(command: string, more = ""): Promise<Bed> {
     tell,
     effects: async () => ((await tell("effects")) as { counts: Record<string, number> }).counts,
     async keys() {
-      const log = (await tell(`log?since=${next}`)) as { entries: Logged[]; next: number; full: boolean };
+      const log = (await tell(`log?since=${next}`)) as Log;
       assert.equal(log.full, false, "the bed's log is full");
       next = log.next;
       for (const { customer, key } of log.entries) {
@@ -69,6 +90,18 @@ export async function startBed(command: string, more = ""): Promise<Bed> {
         seen.set(customer, (seen.get(customer) ?? new Set()).add(key));
       }
       return seen;
+    },
+    async arrival(customers) {
+      let since = ((await tell("log")) as Log).next;
+      return async (isOver) => {
+        while (!isOver()) {
+          const log = (await tell(`log?since=${since}`)) as Log;
+          since = log.next;
+          if (log.entries.some(({ customer }) => customer && customers.includes(customer))) return true;
+          await new Promise((done) => setTimeout(done, 5));
+        }
+        return false;
+      };
     },
     async stop() {
       child.stdin.end();

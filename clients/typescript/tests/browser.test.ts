@@ -1,12 +1,12 @@
-/** Real browsers: tabs that crash at every step, twins, workers, no network, no room; against the real demo. */
+/** Real browsers: tabs that crash at every step, twins, workers; against the real demo. */
 
 import assert from "node:assert/strict";
-import type { TestContext } from "node:test";
 
-import { IS_LONG, needs, startBed, type Bed } from "./bed.js";
+import { IS_LONG } from "./bed.js";
+import { attempts, call, inChromium, run, underWay, type World } from "./browser.js";
 import { Chromium, type Page } from "./chromium.js";
 import type { PageOrders } from "./page.js";
-import { startSite, type Site } from "./site.js";
+import type { Site } from "./site.js";
 import { seeded } from "./world.js";
 
 const STEPS = ["opened", "marked", "sent", "answered", "recorded", "ended", "acknowledged"];
@@ -14,17 +14,6 @@ const RUNS = IS_LONG ? 210 : 7;
 const BROWSER_KILLS = IS_LONG ? 10 : 1;
 const LIVES_MAX = 10;
 const FAULTS = { "cut-after": 0.12, "cut-before": 0.05, refuse: 0.03, "502": 0.05, delay: 0.2, delay_ms: 40 };
-
-interface World {
-  chromium: Chromium;
-  program: string;
-  bed: Bed;
-  site: Site;
-}
-
-type Work = (world: World, t: TestContext) => Promise<void>;
-const WORKS = new Map<string, Work>();
-const inChromium = (name: string, work: Work) => WORKS.set(name, work);
 
 const ordersOf = (prefix: string, random: () => number): PageOrders => {
   const names = Array.from({ length: 1 + Math.floor(random() * 3) }, (_, at) => `${prefix}-${at}`);
@@ -48,9 +37,6 @@ async function check({ bed, site }: World, { names, refused }: Pick<PageOrders, 
     assert.ok(ends.length > 0 && ends.every((end) => end == (isRefused ? "refused" : "done")), `${name}: ${ends}`);
   }
 }
-
-const call = (name: string, orders: PageOrders, { told }: Site) =>
-  `fw.${name}(${JSON.stringify(orders)}, ${JSON.stringify([...told.keys()])})`;
 
 /** Lets a page pay until it ends or is crashed; returns whether it was. */
 async function live(page: Page, site: Site, orders: PageOrders, ms: number | null): Promise<"crashed" | "over"> {
@@ -215,89 +201,4 @@ inChromium("a service worker that is stopped goes on when it is woken", async (w
   await check(world, orders);
 });
 
-inChromium("what is enqueued without a network is sent when there is one again", async (world) => {
-  const { chromium, bed, site } = world;
-  const page = await chromium.page(site.url);
-  const isOffline = (offline: boolean) =>
-    page.call("Network.emulateNetworkConditions", { offline, latency: 0, downloadThroughput: -1, uploadThroughput: -1 });
-  await page.call("Network.enable");
-  await isOffline(true);
-  const before = await page.evaluate(`(async () => {
-    const fw2 = fw.open({});
-    globalThis.lanes = fw.queue(fw2);
-    const intent = await lanes.enqueue("lane", "offline", fw.request("offline"));
-    void lanes.run(new AbortController().signal);
-    return await intent.settled({ waitFor: 300 }).then(({ kind }) => kind, ({ name }) => name + " " + intent.attempts);
-  })()`);
-  assert.equal(before, "Pending 0");
-  assert.equal(await attempts(bed, "offline"), 0);
-  await isOffline(false);
-  const kind = `(async () => {
-    for (;;) {
-      const [queued] = (await lanes.list()).queued;
-      if (queued.end) return queued.end.kind;
-      await new Promise((done) => setTimeout(done, 20));
-    }
-  })()`;
-  assert.equal(await page.evaluate(kind), "done");
-  assert.equal((await bed.effects())["offline"], 1);
-});
-
-inChromium("without room, or without a database, an error comes before anything is sent", async (world, t) => {
-  const { chromium, bed } = world;
-  // Of an origin of its own, since the browser remembers for a while what another one has.
-  const site = await startSite(bed.proxy);
-  t.after(() => site.stop());
-  const page = await chromium.page(site.url);
-  const pay = (name: string) => `(async () => {
-    const told = [];
-    const fw2 = fw.open({}, { on: ({ step }) => told.push(step) });
-    const body = { url: "/payments", json: { customer: "${name}", currency: "EUR", amount: 1, note: "x".repeat(500_000) } };
-    const how = await fw2.intent("${name}", body).then(() => "opened", (error) => error.name + ": " + error.cause?.name);
-    return [how, ...told.filter((step) => step != "persist-refused")];
-  })()`;
-  await page.call("Storage.overrideQuotaForOrigin", { origin: site.url, quotaSize: 1000 });
-  assert.deepEqual(await page.evaluate(pay("full")), ["StorageError: QuotaExceededError"]);
-  await page.call("Storage.overrideQuotaForOrigin", { origin: site.url });
-  assert.deepEqual(await page.evaluate(pay("room")), ["opened", "opened"]);
-  await page.evaluate("IDBFactory.prototype.open = () => { throw new DOMException('no', 'SecurityError'); }");
-  assert.deepEqual(await page.evaluate(pay("private")), ["StorageError: SecurityError"]);
-  for (const name of ["full", "room", "private"]) assert.equal(await attempts(bed, name), 0);
-  const persist = (answer: string) => `(async () => {
-    navigator.storage.persist = async () => ${answer};
-    return new Promise((done) => {
-      void fw.open({}, { on: ({ step }) => done(step) }).list().then(() => setTimeout(done, 100, "nothing"));
-    });
-  })()`;
-  const another = await chromium.page(site.url);
-  assert.equal(await another.evaluate(persist("false")), "persist-refused");
-  assert.equal(await another.evaluate(persist("true")), "nothing");
-});
-
-/** How many attempts have reached the bed's proxy. */
-async function attempts(bed: Bed, name: string): Promise<number> {
-  const { entries } = (await bed.tell("log")) as { entries: { customer: string | null }[] };
-  return entries.filter(({ customer }) => customer == name).length;
-}
-
-/** Waits until an attempt has reached the bed's proxy. */
-async function underWay(bed: Bed, name: string): Promise<void> {
-  while (!(await attempts(bed, name))) await new Promise((done) => setTimeout(done, 10));
-}
-
-needs("FIRSTWRITE_TEST_BED", "Chromium", async (command, t) => {
-  const program = process.env.FIRSTWRITE_TEST_CHROMIUM ?? "/usr/bin/chromium";
-  const bed = await startBed(command);
-  const site = await startSite(bed.proxy);
-  const world: World = { chromium: await Chromium.start(program), program, bed, site };
-  try {
-    for (const [name, work] of WORKS) {
-      await bed.tell("faults", {});
-      await t.test(name, (t) => work(world, t));
-    }
-  } finally {
-    await world.chromium.stop();
-    await site.stop();
-    await bed.stop();
-  }
-});
+run("Chromium: crashes");

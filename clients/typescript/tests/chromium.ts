@@ -126,6 +126,13 @@ export class Page {
     await loaded;
   }
 
+  /** Loads the page again, as a person does while it is busy. */
+  async reload(): Promise<void> {
+    const loaded = this.event("Page.loadEventFired");
+    await this.call("Page.reload");
+    await loaded;
+  }
+
   /** Evaluates an expression in the page and waits for what it promises. */
   async evaluate<Value>(expression: string): Promise<Value> {
     type Answer = { result: { value: Value }; exceptionDetails?: { text: string; exception?: { description?: string } } };

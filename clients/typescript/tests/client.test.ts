@@ -3,24 +3,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { client, derivedKeys, type Options, type Storage } from "../dist/index.js";
+import { derivedKeys } from "../dist/derived.js";
+import { client, type Options, type Storage } from "../dist/index.js";
 import { memory } from "../dist/memory.js";
-import { EXPIRES, lost, notSent, problem, server, tools, watched, type Reply } from "./world.js";
-
-const URL = "http://pay.test/payments";
-const ORDER = { url: URL, json: { amount: 4990, currency: "EUR", customer: "cus_1" } };
-const CREATED: Reply = { status: 201, headers: EXPIRES, json: { id: "pay_1" } };
-
-/** A client of a server that gives these answers, the last one for ever. */
-function against(replies: Reply[], more: Partial<Options> = {}) {
-  const { fetch, seen } = server((_, index) => replies[Math.min(index, replies.length - 1)] as Reply);
-  const world = tools();
-  const storage = more.storage ?? memory();
-  const fw = client({ storage, fetch, ...world.options, ...more });
-  return { fw, seen, storage, ...world };
-}
-
-const keyOf = (headers: Headers) => headers.get("idempotency-key");
+import { against, Clock, CREATED, EXPIRES, keyOf, lost, notSent, ORDER, problem, server, tools, URL, watched, type Reply } from "./world.js";
 
 test("an answer ends the intent, which is acknowledged and forgotten", async () => {
   const { fw, seen, storage, steps } = against([CREATED]);
@@ -89,10 +75,10 @@ test("the same intent with another request is a conflict before anything is sent
     await assert.rejects(fw.intent("a", other), { name: "IntentConflict", intent: "a" });
   }
   const same = { customer: "cus_1", currency: "EUR", amount: 4990 };
-  assert.equal((await fw.intent("a", { url: `${URL}#here`, json: same })).state, "open");
+  assert.equal((await fw.intent("a", { url: `${URL}#here`, json: same, headers: { traceparent: "00-1" } })).state, "open");
   await pay.settled();
   await assert.rejects(fw.intent("a", { ...ORDER, method: "PUT" }), { name: "IntentConflict" });
-  assert.equal(seen.length, 1);
+  assert.deepEqual([seen.length, seen[0]?.headers.get("accept"), seen[0]?.headers.get("traceparent")], [1, "application/json", null]);
 });
 
 test("an answer that was lost is asked about where the server has a status resource", async () => {
@@ -238,6 +224,44 @@ test("a retry waits as long as the server said, and the budget is bounded", asyn
   assert.ok(storm.seen.length >= 50 && storm.seen.length <= 52, `${storm.seen.length}`);
 });
 
+test("the budget does not hear of a clock that is set, and takes no token for a question", async () => {
+  const clock = new Clock();
+  const set = () => {
+    clock.set(3_000_000);
+    return { status: 500 };
+  };
+  const storm = against([...Array(20).fill({ status: 500 }), set, { status: 500 }], { random: () => 0, waitFor: 60_000 }, clock);
+  await assert.rejects((await storm.fw.intent("a", ORDER)).settled(), { name: "Pending" });
+  assert.ok(storm.seen.length >= 50 && storm.seen.length <= 52, `${storm.seen.length}`);
+  const { fetch, seen } = server(({ method }) => (method == "GET" ? { status: 200, json: { state: "reserved" } } : lost()));
+  const asking = client({ storage: memory(), fetch, ...tools().options, random: () => 0, status: "always" });
+  await assert.rejects((await asking.intent("a", ORDER)).settled({ waitFor: 60_000 }), { name: "Pending" });
+  assert.ok(seen.length >= 60, `${seen.length}`);
+});
+
+test("a token that was taken and not used is given back", async () => {
+  let isDown = true;
+  const clock = new Clock();
+  const { fw, seen } = against([() => (isDown ? { status: 500 } : CREATED)], { random: () => 0 }, clock);
+  const pay = await fw.intent("a", ORDER);
+  await assert.rejects(pay.settled({ waitFor: 0 }), { name: "Pending" });
+  // Twenty tokens are used, and one more is waited for and left, thirty times.
+  while (seen.length < 21) await assert.rejects(pay.settled({ waitFor: 1 }), { name: "Pending" });
+  for (let at = 0; at < 30; at += 1) await assert.rejects(pay.settled({ waitFor: 1 }), { name: "Pending" });
+  isDown = false;
+  const began = clock.time;
+  assert.equal((await pay.settled()).kind, "done");
+  assert.ok(clock.time - began <= 2000, `${clock.time - began}`);
+});
+
+test("a question to the status resource is over before the attempt's time is", async () => {
+  for (const [attemptFor, query] of [[30_000, "?wait=20s"], [10_500, "?wait=8s"], [2500, ""], [Infinity, "?wait=20s"]] as const) {
+    const { fw, seen } = against([lost(), { status: 404 }, CREATED], { status: "always", attemptFor });
+    await (await fw.intent("a", ORDER)).settled();
+    assert.equal(new globalThis.URL(seen[1]?.url ?? "").search, query);
+  }
+});
+
 test("an attempt that is never answered is lost", async () => {
   const { fw, seen } = against(["hang", CREATED], { waitFor: 60_000 });
   assert.equal((await (await fw.intent("a", ORDER)).settled()).kind, "done");
@@ -283,7 +307,7 @@ test("two senders of one intent do not overwrite each other's ends", async () =>
   const { fetch } = server(() => new Promise<Reply>((done) => answers.push(done)));
   const world = tools();
   const wait = { waitFor: Infinity };
-  const open = async () => (await client({ storage, fetch, ...world.options, attemptFor: Infinity }).intent("a", ORDER)).settled(wait);
+  const open = async () => (await client({ storage, fetch, ...world.options, attemptFor: Infinity, retention: Infinity }).intent("a", ORDER)).settled(wait);
   const until = async (count: number) => {
     while (answers.length < count) await new Promise(setImmediate);
   };
@@ -338,6 +362,29 @@ test("a refused intent is superseded with a new key, where that is safe", async 
   assert.equal(seen[1]?.body, '{"amount":1}');
 });
 
+test("an intent of which no attempt was begun is superseded, one under way is not", async () => {
+  const { fw, seen } = against([lost(), CREATED]);
+  const pay = await fw.intent("a", ORDER);
+  const other = await fw.intent("a", ORDER);
+  await pay.supersede({ ...ORDER, json: { amount: 1 } });
+  await assert.rejects(other.settled(), { name: "IntentGone" });
+  await assert.rejects(pay.settled({ waitFor: 100 }), { name: "Pending" });
+  assert.ok(seen.length > 0);
+  await assert.rejects(pay.supersede(ORDER), { name: "IntentState" });
+  assert.equal((await pay.settled()).kind, "done");
+  await assert.rejects(pay.supersede(ORDER), { name: "IntentState" });
+  assert.equal(seen[0]?.body, '{"amount":1}');
+});
+
+test("an unknown end is not superseded, even if the server's problem calls a new key safe", async () => {
+  const { fw } = against([problem(500, "strange", false, { safe_new_key: true })]);
+  const pay = await fw.intent("a", ORDER);
+  const end = await pay.settled();
+  assert.deepEqual([end.kind, end.safeNewKey], ["unknown", true]);
+  await assert.rejects(pay.supersede(ORDER), { name: "IntentState" });
+  await pay.resume();
+});
+
 test("a handle of an intent that was acknowledged elsewhere says so", async () => {
   const { fw, storage } = against([CREATED]);
   const [one, two] = [await fw.intent("a", ORDER), await fw.intent("a", ORDER)];
@@ -352,13 +399,14 @@ test("a handle of an intent that was acknowledged elsewhere says so", async () =
 });
 
 test("derived keys are the same in every life, so they are not superseded", async () => {
-  const key = derivedKeys("secret");
-  const { fw, seen } = against([{ status: 400 }], { key, dialect: "stripe" });
+  const key = derivedKeys("a secret of 16 b");
+  const { fw, seen } = against([{ status: 422, headers: EXPIRES }], { key, dialect: "stripe" });
   const pay = await fw.intent("checkout/cart_42", ORDER);
-  await pay.settled();
-  assert.equal(keyOf(seen[0]!.headers), "uZ8TboY2o3Xvwgqz-l7zSA");
-  await assert.rejects(pay.supersede(ORDER), /derived key/);
-  assert.throws(() => derivedKeys(""), TypeError);
+  await assert.rejects(pay.supersede(ORDER), { name: "IntentState" });
+  assert.equal((await pay.settled()).safeNewKey, true);
+  assert.equal(keyOf(seen[0]!.headers), "v__2tBiVfI-sOdQ6kf4Rqg");
+  await assert.rejects(pay.supersede(ORDER), { name: "IntentState" });
+  for (const short of ["", "fifteen bytes 5"]) assert.throws(() => derivedKeys(short), TypeError);
 });
 
 test("bodies of all forms are sent as they were given, and answers of all forms are kept", async () => {
@@ -394,10 +442,14 @@ test("what could not be sent is refused when it is opened", async () => {
     { url: URL, json: 1, body: "1" },
     { url: URL, headers: { Authorization: "Bearer secret" } },
     { url: URL, headers: { "Idempotency-Key": "k" } },
+    { url: URL, headers: { "Proxy-Authorization": "Basic secret" } },
+    { url: URL, headers: { cookie: "session=1" } },
+    { url: URL, headers: { "X-API-Key": "secret" } },
+    { url: URL, headers: { "Api-Key": "secret" } },
   ];
   for (const request of bad) await assert.rejects(fw.intent("a", request), TypeError, JSON.stringify(request));
-  for (const name of ["", "x".repeat(513)]) await assert.rejects(fw.intent(name, ORDER), RangeError);
-  await assert.rejects(fw.intent("a", { url: URL, body: "x".repeat(1_048_577) }), RangeError);
+  for (const name of ["", "x".repeat(256), "ü".repeat(128)]) await assert.rejects(fw.intent(name, ORDER), RangeError);
+  await assert.rejects(fw.intent("a", { url: URL, body: "x".repeat(8_388_609) }), RangeError);
   assert.deepEqual([seen.length, (await storage.list()).entries.length], [0, 0]);
   assert.throws(() => client({ storage: memory(), retention: NaN }), RangeError);
   assert.throws(() => client({ storage: memory(), giveUpAfter: -1 }), RangeError);
@@ -432,11 +484,11 @@ test("no attempt is begun while the machine is offline", async () => {
 });
 
 test("a clock that went back does not hold a retry back for long", async () => {
-  const { fw, clock, storage } = against([{ status: 503, headers: { "retry-after": "60" } }, CREATED]);
+  const { fw, clock, storage } = against([{ status: 429, headers: { "retry-after": "60" } }, CREATED]);
   const pay = await fw.intent("a", ORDER);
   await assert.rejects(pay.settled({ waitFor: 100 }), { name: "Pending" });
   assert.equal((await storage.get("a"))?.attempts, 1);
-  clock.time -= 86_400_000;
+  clock.set(-86_400_000);
   const began = clock.time;
   assert.equal((await pay.settled()).kind, "done");
   assert.ok(clock.time - began < 60_000);

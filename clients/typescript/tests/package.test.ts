@@ -2,13 +2,13 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { gzipSync } from "node:zlib";
+import { brotliCompressSync } from "node:zlib";
 import { build } from "esbuild";
 
 import { withBed } from "./bed.js";
@@ -33,12 +33,12 @@ before(async () => {
 
 after(() => rm(installed, { recursive: true }));
 
-/** The size of a bundle, minified and compressed. */
+/** The size of a bundle, minified and compressed as servers send it to browsers. */
 async function sizeOf(contents: string): Promise<number> {
   const stdin = { contents, resolveDir: ROOT };
   const options = { bundle: true, minify: true, write: false, format: "esm", target: "es2022" } as const;
   const { outputFiles } = await build({ stdin, ...options });
-  return gzipSync(outputFiles[0]?.contents ?? "", { level: 9 }).length;
+  return brotliCompressSync(outputFiles[0]?.contents ?? "").length;
 }
 
 test(`the core is at most ${CORE_BYTES_MAX} bytes, minified and compressed`, async () => {
@@ -71,13 +71,24 @@ test("every entry is there when the package was installed from its tarball", asy
   }
 });
 
-const blocks = async () => [...(await read("README.md")).matchAll(/^```ts\n(.*?)^```/gms)].map(([, code = ""]) => code);
+const blocks = async (kind = "ts") => {
+  const found = [...(await read("README.md")).matchAll(/^```(tsx?)\n(.*?)^```/gms)];
+  return found.filter(([, as]) => as == kind).map(([, , code = ""]) => code);
+};
 
 test("the types are strict, in what is installed and in the README", async () => {
   const tests = await blocks();
   assert.ok(tests.length >= 4);
   tests.push(TYPES);
   for (const [at, code] of tests.entries()) await writeFile(join(installed, `block${at}.ts`), code);
+  // The adapters against the types of the real libraries, which lie beside the package as an application's do.
+  const adapters = await blocks("tsx");
+  assert.equal(adapters.length, 2);
+  adapters.push(ADAPTERS);
+  for (const [at, code] of adapters.entries()) await writeFile(join(installed, `adapter${at}.tsx`), code);
+  for (const name of ["@tanstack", "@types", "react", "csstype"]) {
+    await symlink(join(ROOT, "node_modules", name), join(installed, "node_modules", name));
+  }
   const options = {
     compilerOptions: {
       strict: true,
@@ -85,12 +96,13 @@ test("the types are strict, in what is installed and in the README", async () =>
       exactOptionalPropertyTypes: true,
       noUncheckedIndexedAccess: true,
       skipLibCheck: false,
+      jsx: "react-jsx",
       target: "es2022",
       module: "nodenext",
       lib: ["es2022", "dom"],
       types: [],
     },
-    include: ["*.ts"],
+    include: ["*.ts", "*.tsx"],
   };
   await writeFile(join(installed, "tsconfig.json"), JSON.stringify(options));
   const compiler = join(ROOT, "node_modules/typescript/bin/tsc");
@@ -99,11 +111,12 @@ test("the types are strict, in what is installed and in the README", async () =>
 
 /** Each of the marked lines must be an error, and nothing else. */
 const TYPES = `
-import { client, derivedKeys, Pending, type End, type EndKind, type Storage } from "firstwrite";
+import { derivedKeys } from "firstwrite/derived";
+import { client, Pending, type End, type EndKind, type Storage } from "firstwrite";
 import { memory } from "firstwrite/memory";
 import { intentMutation } from "firstwrite/tanstack";
 const storage: Storage = memory();
-const fw = client({ storage, dialect: "stripe", key: derivedKeys("secret"), credentials: async () => ({}) });
+const fw = client({ storage, dialect: "stripe", key: derivedKeys("a secret of 16 b"), credentials: async () => ({}) });
 const pay = await fw.intent("a", { url: new URL("http://a"), body: new Uint8Array(1) });
 const kind: EndKind = (await pay.settled({ signal: AbortSignal.timeout(1), waitFor: 1 })).kind;
 const end: End | null = pay.end;
@@ -120,6 +133,29 @@ await fw.intent("a", { json: 1 });
 pay.state = "ended";
 // @ts-expect-error other variables
 mutationFn("1");
+`;
+
+/** What applications do with the adapters. Each of the marked lines must be an error, and nothing else. */
+const ADAPTERS = `
+import * as React from "react";
+import { useMutation, type UseMutationResult } from "@tanstack/react-query";
+import { client, FirstwriteError } from "firstwrite";
+import { memory } from "firstwrite/memory";
+import { makeUseIntent, type IntentView } from "firstwrite/react";
+import { intentMutation, NotDone, type MutationData } from "firstwrite/tanstack";
+const fw = client({ storage: memory() });
+const useIntent = makeUseIntent(React, fw);
+const options = intentMutation(fw, { name: (cart: string) => cart, request: (cart) => ({ url: "/", json: { cart } }) });
+export function Pay({ cart }: { cart: string }) {
+  const view: IntentView = useIntent(cart);
+  const pay: UseMutationResult<MutationData, Error, string> = useMutation(options);
+  const again = useMutation({ ...options, onSuccess: ({ intent }) => intent.acknowledge() });
+  if (pay.error instanceof NotDone) return <p>{pay.error.end.kind}</p>;
+  if (view.error instanceof FirstwriteError) return <p>{view.error.intent}</p>;
+  // @ts-expect-error the variables are a string
+  pay.mutate({ cart });
+  return <button disabled={again.isPending} onClick={() => pay.mutate(cart)}>{view.state}</button>;
+}
 `;
 
 withBed("the lines that the README begins with pay once", async (bed) => {

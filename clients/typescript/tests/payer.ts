@@ -16,7 +16,9 @@ export interface Orders {
   /** Sent in one lane, instead of all at once. */
   queued: boolean;
   seed: number;
-  /** The step at which the process kills itself, and how often it passes it before; null if it lives. */
+  /** What the bed is to do with the first request of each intent. */
+  fault: string | null;
+  /** The step at which the process kills itself, and how often it passes it before; null if it lives, or is killed. */
   step: string | null;
   passes: number;
 }
@@ -56,6 +58,7 @@ const fw = client({
 
 const request = (customer: string) => ({
   url: orders.url,
+  headers: orders.fault ? { "x-bed-fault": orders.fault } : {},
   json: { customer, currency: "EUR", amount: orders.refused.includes(customer) ? 0 : 4990 },
 });
 

@@ -3,11 +3,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { client, type Options, type Storage } from "../dist/index.js";
+import { client, type Damage, type Options, type Storage } from "../dist/index.js";
 import { memory } from "../dist/memory.js";
 import { queue, type QueueOptions } from "../dist/queue.js";
 import { entryOf } from "./storages.js";
-import { EXPIRES, lost, server, tools, type Clock, type Reply } from "./world.js";
+import { EXPIRES, lost, notSent, server, tools, type Clock, type Reply } from "./world.js";
 
 const CREATED: Reply = { status: 201, headers: EXPIRES, json: {} };
 const REFUSED: Reply = { status: 422, headers: EXPIRES };
@@ -26,12 +26,12 @@ function bench(answer: (body: string) => Reply, options: QueueOptions = {}, more
 }
 
 /** Runs a queue until something is the case. */
-async function runUntil(lanes: ReturnType<typeof queue>, clock: Clock, isEnough: () => boolean | Promise<boolean>) {
+async function runUntil(lanes: ReturnType<typeof queue>, clock: Clock, isEnough: () => boolean | Promise<boolean>, step = 100) {
   const stop = new AbortController();
   const running = lanes.run(stop.signal);
   for (let looks = 0; !(await isEnough()); looks += 1) {
     assert.ok(looks < 10_000, "it never came to that");
-    await clock.sleep(100);
+    await clock.sleep(step);
   }
   stop.abort();
   await running;
@@ -110,11 +110,29 @@ test("apply, confirm and rollback see each entry, and an end that was taken is a
   assert.equal(events.filter(({ step }) => step == "acknowledged").length, 2);
 });
 
+test("apply runs once, also where an intent is enqueued while the storage is read", async () => {
+  const inner = memory();
+  let meanwhile: (() => Promise<unknown>) | undefined;
+  const list = async () => {
+    const found = await inner.list();
+    const work = meanwhile;
+    meanwhile = undefined;
+    await work?.();
+    return found;
+  };
+  const applied: string[] = [];
+  const apply = ({ name }: { name: string }) => void applied.push(name);
+  const { order, lanes, clock } = bench(() => CREATED, { apply }, { storage: { ...inner, list } });
+  meanwhile = () => lanes.enqueue("a", "one", request("one"));
+  await runUntil(lanes, clock, () => order.length > 0);
+  assert.deepEqual(applied, ["one"]);
+});
+
 test("after a restart, apply runs again for what has no end, and callbacks for what was not acknowledged", async () => {
   const storage = memory();
   const first = bench(() => CREATED, {}, { storage });
   for (const name of ["ended", "open"]) await first.lanes.enqueue("a", name, request(name));
-  await (await first.fw.find("ended"))?.settled();
+  await (await first.fw.find("ended"))?.settled({ lane: "a" });
   const told: string[] = [];
   const take = (what: string) => (queued: { name: string }) => void told.push(`${what} ${queued.name}`);
   const { lanes, clock } = bench(() => CREATED, { apply: take("apply"), confirm: take("confirm") }, { storage });
@@ -191,6 +209,79 @@ test("of several tabs one sends a lane, and an intent may be called what a lane 
   await running;
   assert.deepEqual(order, ["a", "lane/a"]);
   assert.ok(held.includes("intent/lane/a"));
+});
+
+test("a name that stands outside of the queue or in another lane is a conflict", async () => {
+  const { fw, lanes } = bench(() => CREATED);
+  await fw.intent("direct", request("x"));
+  await assert.rejects(lanes.enqueue("a", "direct", request("x")), { name: "IntentConflict" });
+  await lanes.enqueue("a", "one", request("x"));
+  await assert.rejects(lanes.enqueue("b", "one", request("x")), { name: "IntentConflict" });
+  await assert.rejects(lanes.enqueue("a", "one", request("y")), { name: "IntentConflict" });
+  assert.equal((await lanes.enqueue("a", "one", request("x"))).name, "one");
+  assert.equal((await lanes.list()).queued.length, 1);
+});
+
+test("an intent of a lane is not sent past its queue", async () => {
+  const { order, fw, lanes, clock } = bench(() => CREATED);
+  await lanes.enqueue("a", "one", request("one"));
+  await lanes.enqueue("a", "two", request("two"));
+  const two = await fw.intent("two", request("two"));
+  await assert.rejects(two.settled(), { name: "IntentState", intent: "two" });
+  await assert.rejects(two.settled({ lane: "b" }), { name: "IntentState" });
+  assert.equal(order.length, 0);
+  await runUntil(lanes, clock, () => order.includes("two"));
+  await runUntil(lanes, clock, async () => (await fw.find("two"))?.state == "ended");
+  assert.equal((await two.settled()).kind, "done");
+});
+
+test("an intent that is superseded goes to the end of its lane, and is applied", async () => {
+  const applied: string[] = [];
+  const apply = ({ name, request }: { name: string; request: { body: unknown } }) =>
+    void applied.push(`${name} ${(request.body as { text: string }).text}`);
+  const { order, fw, lanes, clock } = bench((body) => (body == "old" ? REFUSED : CREATED), { apply });
+  for (const name of ["one", "two", "three"]) await lanes.enqueue("a", name, request(name == "one" ? "old" : name));
+  await (await fw.find("two"))?.supersede(request("new two"));
+  await runUntil(lanes, clock, () => order.includes("new two"));
+  await (await fw.find("one"))?.supersede(request("new one"));
+  const { lane } = (await lanes.list()).queued.at(-1) ?? {};
+  assert.equal(lane, "a");
+  await runUntil(lanes, clock, () => order.includes("new one"));
+  assert.deepEqual(order, ["old", "three", "new two", "new one"]);
+  assert.deepEqual(applied, ["one old", "two two", "three three", "two new two", "one new one"]);
+});
+
+test("a damaged entry stops its lane, where that is known", async () => {
+  const inner = memory();
+  const damage = { what: "bad", error: new Error("damaged"), lane: "a" };
+  let damaged: Damage[] = [damage];
+  const list = async () => ({ ...(await inner.list()), damaged });
+  const errors: unknown[] = [];
+  const onError = (_: unknown, lane: string) => errors.push(lane);
+  const { order, lanes, clock } = bench(() => CREATED, { onError }, { storage: { ...inner, list } });
+  for (const lane of ["a", "b"]) await lanes.enqueue(lane, `${lane}1`, request(`${lane}1`));
+  await runUntil(lanes, clock, () => order.includes("b1") && clock.slept.length > 100);
+  assert.deepEqual([order, errors], [["b1"], ["a"]]);
+  damaged = [];
+  await runUntil(lanes, clock, () => order.includes("a1"));
+});
+
+test("an offline queue waits for as long as it takes, and a doubt does not", async () => {
+  let reply: () => Reply = notSent;
+  const { order, fw, lanes, clock } = bench(() => reply());
+  const began = clock.time;
+  await lanes.enqueue("a", "one", request("one"));
+  await runUntil(lanes, clock, () => clock.time > began + 48 * 3_600_000, 60_000);
+  assert.deepEqual([(await fw.find("one"))?.end, order.length > 1000], [null, true]);
+  reply = () => CREATED;
+  await runUntil(lanes, clock, async () => (await fw.find("one"))?.state == "ended");
+  assert.equal((await fw.find("one"))?.end?.kind, "done");
+  // Once an attempt may have arrived, its time counts, also while nothing can be sent.
+  let count = 0;
+  reply = () => (count++ ? notSent() : lost());
+  await lanes.enqueue("a", "two", request("two"));
+  await runUntil(lanes, clock, async () => (await fw.find("two"))?.state == "ended", 60_000);
+  assert.equal((await fw.find("two"))?.end?.kind, "unknown");
 });
 
 test("an intent outside the queue is none of its business", async () => {

@@ -131,6 +131,7 @@ async function run(seed: number, work: "directly" | "by queue"): Promise<void> {
       storage: process.storage,
       fetch: fetch(process),
       now: clock.now,
+      monotonic: clock.monotonic,
       sleep: clock.sleep,
       random: seeded(seed + salt),
       waitFor: Infinity,

@@ -34,7 +34,7 @@ export const CASES: Record<string, (storage: Storage) => Promise<void>> = {
   async "an entry is read as it was written"(storage) {
     equal(await storage.get("a"), undefined, "before");
     equal((await storage.list()).entries.length, 0, "the list before");
-    for (const name of ["a", "../b", "C", "c", "ü/\u0000 %", "x".repeat(512)]) {
+    for (const name of ["a", "../b", "C", "c", "ü/\u0000 %", "x".repeat(255)]) {
       const entry = entryOf(name, 5);
       equal(await storage.put(entry, null), true, name);
       equal(await storage.get(name), entry, name);

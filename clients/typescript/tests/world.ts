@@ -1,18 +1,28 @@
 /** A world for tests: a clock that jumps to the next thing to happen, a server of which tests say what it answers. */
 
-import type { Entry, Options, StepEvent, Storage } from "../dist/index.js";
+import { client, type Entry, type Options, type StepEvent, type Storage } from "../dist/index.js";
+import { memory } from "../dist/memory.js";
 
 type Timer = { at: number; wake: () => void };
 
 /** Time passes when nothing else is left to do, so tests wait for nothing. */
 export class Clock {
   time = Date.parse("Wed, 18 Nov 2026 20:00:00 GMT");
+  /** What was set of it: the clock that is never set does not know of it. */
+  #set = 0;
   /** Every wait that came to its end, in milliseconds. */
   readonly slept: number[] = [];
   #timers: Timer[] = [];
   #isTicking = false;
 
-  readonly now = (): number => this.time;
+  readonly now = (): number => this.time + this.#set;
+
+  readonly monotonic = (): number => this.time;
+
+  /** Sets the clock on the wall, forwards or back. Nothing that waits notices. */
+  set(ms: number): void {
+    this.#set += ms;
+  }
 
   readonly sleep = (ms: number, signal?: AbortSignal): Promise<void> =>
     new Promise((done) => {
@@ -67,7 +77,10 @@ export interface Seen {
   body: string;
 }
 
-export type Reply = { status: number; headers?: Record<string, string>; json?: unknown; body?: BodyInit } | Error | "hang";
+export type Reply =
+  | { status: number; headers?: Record<string, string>; json?: unknown; body?: BodyInit; type?: ResponseType }
+  | Error
+  | "hang";
 
 /** Makes a `fetch` of a function that answers. `seen` collects what was sent. */
 export function server(answer: (seen: Seen, index: number) => Reply | Promise<Reply>) {
@@ -80,8 +93,9 @@ export function server(answer: (seen: Seen, index: number) => Reply | Promise<Re
     const reply = await answer(request, seen.length - 1);
     if (reply == "hang") return new Promise(() => {});
     if (reply instanceof Error) throw reply;
-    const { status, headers = {}, json } = reply;
-    return new Response(json === undefined ? (reply.body ?? null) : JSON.stringify(json), { status, headers });
+    const { status, headers = {}, json, type = "default" } = reply;
+    const response = new Response(json === undefined ? (reply.body ?? null) : JSON.stringify(json), { status, headers });
+    return Object.defineProperty(response, "type", { value: type });
   };
   return { fetch, seen };
 }
@@ -107,6 +121,7 @@ export function tools(clock = new Clock(), seed = 1) {
   const events: StepEvent[] = [];
   const options = {
     now: clock.now,
+    monotonic: clock.monotonic,
     sleep: clock.sleep,
     random: seeded(seed),
     on: (event: StepEvent) => void events.push(event),
@@ -124,3 +139,21 @@ export function watched(storage: Storage, note: (entry: Entry) => void): Storage
   };
   return Object.assign(Object.create(storage) as Storage, { put });
 }
+
+export const URL = "http://pay.test/payments";
+export const ORDER = { url: URL, json: { amount: 4990, currency: "EUR", customer: "cus_1" } };
+export const CREATED: Reply = { status: 201, headers: EXPIRES, json: { id: "pay_1" } };
+
+/** A client of a server that gives these answers, the last one for ever. */
+export function against(replies: (Reply | (() => Reply))[], more: Partial<Options> = {}, clock = new Clock()) {
+  const { fetch, seen } = server((_, index) => {
+    const reply = replies[Math.min(index, replies.length - 1)] as Reply | (() => Reply);
+    return typeof reply == "function" ? reply() : reply;
+  });
+  const world = tools(clock);
+  const storage = more.storage ?? memory();
+  const fw = client({ storage, fetch, ...world.options, ...more });
+  return { fw, seen, storage, ...world };
+}
+
+export const keyOf = (headers: Headers) => headers.get("idempotency-key");
