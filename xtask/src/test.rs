@@ -53,8 +53,8 @@ struct Size {
     tries_alerts: bool,
     /// So are the packages that the examples in Python need.
     runs_examples: bool,
-    /// So are vectors to fetch.
-    fetches_vectors: bool,
+    /// Vectors have to be fetched, and the programs of `fuzz/` are a build of their own.
+    checks_parsers: bool,
     /// Environment variables for tests that can take longer than usual.
     settings: &'static [(&'static str, &'static str)],
 }
@@ -77,7 +77,7 @@ const SHORT: Size = Size {
     servers: services::SUITES,
     tries_alerts: false,
     runs_examples: false,
-    fetches_vectors: false,
+    checks_parsers: false,
     settings: &[],
 };
 
@@ -100,7 +100,7 @@ const FULL: Size = Size {
     servers: services::SUITES_FULL,
     tries_alerts: true,
     runs_examples: true,
-    fetches_vectors: true,
+    checks_parsers: true,
     settings: &[
         (clients::KILLS, clients::KILLS_LONG),
         ("FIRSTWRITE_TEST_FUZZ", fuzz::EXECUTIONS_FULL),
@@ -164,8 +164,8 @@ fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::R
     }
     // The servers have done their part; the machine is small.
     drop(services);
-    if is_built && size.fetches_vectors {
-        steps.check("vectors", || vectors::check(workspace));
+    if is_built && size.checks_parsers {
+        check_parsers(workspace, steps);
     }
     steps.check("simulator", || forward::run_sim(workspace, size.build, size.simulator));
     steps.check("recorded histories", || histories::check_all(workspace, size.recorded, &guard));
@@ -195,6 +195,12 @@ fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::R
         steps.check(name, || failover::check_behind(workspace, size.build, service, &guard));
     }
     Ok(())
+}
+
+/// Checks of the readers of others' bytes that take longer than the tests.
+fn check_parsers(workspace: &Workspace, steps: &mut Steps) {
+    fuzz::check_step(workspace, steps);
+    steps.check("vectors", || vectors::check(workspace));
 }
 
 /// Installs what tests run against the gateway; returns what they find it by.

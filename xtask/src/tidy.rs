@@ -31,7 +31,8 @@ Reads all files of the repository and prints what breaks a habit: file and line,
 Warnings do not fail the task.
 
   --report   prints the size of the house instead: files, lines and first lines of comments by crate, the
-             methods of the store's traits, and decisions that stand in stores";
+             methods of the store's traits, decisions that stand in stores, and the files on the walks of a
+             request and of a message";
 
 /// Something to be changed.
 #[derive(Debug, PartialEq, Eq)]

@@ -9,6 +9,8 @@
 //! [document](crate::documents), and [`Findings`] carries both out over any store of documents.
 
 mod encoding;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod limits;
 mod protocol;
 mod query;

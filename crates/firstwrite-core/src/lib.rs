@@ -14,6 +14,8 @@ mod delegate;
 pub mod documents;
 pub mod findings;
 mod fingerprint;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod judge;
 mod key;
 mod memory;

@@ -8,18 +8,16 @@
 //! workers and operators do with one.
 
 mod answers;
-mod breaker;
-mod concurrency_limit;
 mod delivery;
 mod destination;
 mod fair_share;
 mod history;
+mod load_control;
 mod moves;
 pub mod protocol;
 mod rules;
 mod scan;
 mod standing;
-mod tally;
 mod terms;
 mod view;
 mod wire_key;
@@ -29,14 +27,13 @@ use std::time::Duration;
 
 pub use answers::Answers;
 pub(crate) use answers::fill;
-pub use breaker::{FailureWindow, Gate};
-pub use concurrency_limit::{ConcurrencyLimit, Load};
 pub use delivery::{
     Carrier, Claim, ClaimedMessage, Delivery, Ending, MessageNumber, Probed, Receipt,
 };
 pub use destination::{DestinationChange, OpeningChange, PauseChange, Switch};
 pub use fair_share::{FairShare, SlotRequest};
-pub use history::{HistoryRow, Kept, PastEnding, shortened};
+pub use history::{HistoryRow, Kept, PastEnding, Tallies, Tally, shortened};
+pub use load_control::{ConcurrencyLimit, FailureWindow, Gate, Load};
 pub use moves::{
     Becomes, MaybeSentDraft, Move, MoveGuard, PendingDraft, Problem, after_history_loss,
     after_redrive, after_resolution, after_settlement,
@@ -49,7 +46,6 @@ pub use scan::{
     Among, MessageContent, Scan, ScanPage, Scanned, Written, WrittenPage, WrittenQuery,
 };
 pub use standing::Standing;
-pub use tally::{Tallies, Tally};
 pub use terms::Terms;
 pub use view::{
     Counted, DestinationView, MessagePage, MessageQuery, MessageState, MessageStory, MessageView,

@@ -1,5 +1,7 @@
 //! Which headers pass to an upstream and back, and what the gateway says of itself.
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod names;
 mod origin;
 
@@ -113,7 +115,8 @@ pub(crate) fn request(parts: &mut Parts, calls: &Calls) {
     if let Some(host) = host {
         parts.headers.insert(HOST, host);
     }
-    let target = parts.uri.path_and_query().cloned();
+    // A target that ends behind its host (`http://a#b`) has a path without a letter: upstreams get a slash.
+    let target = parts.uri.path_and_query().filter(|target| target.as_str() != "/").cloned();
     parts.uri = Uri::from(target.unwrap_or_else(|| PathAndQuery::from_static("/")));
     parts.version = Version::HTTP_11;
 }

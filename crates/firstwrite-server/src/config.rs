@@ -20,8 +20,8 @@ use crate::opening::NamedStore;
 use crate::telemetry::LogFormat;
 
 mod destinations;
-#[cfg(test)]
-mod fuzzing;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod gateway;
 mod given;
 mod mistake;

@@ -24,6 +24,8 @@ use crate::output::{self, Format, printable};
 #[derive(Debug)]
 pub(crate) struct Settings {
     store: StoreUrl,
+    /// Servers that hold records, the store among them.
+    places: Vec<connection::Place>,
     expect_standby: Option<String>,
     open_for_max: Duration,
     clearing: Option<Clearing>,
@@ -106,7 +108,8 @@ impl Settings {
             return Err(UsageError::new(format!("{flag}; leave it out")));
         }
         let (open_for_max, format) = (flags.open_for_max, flags.format.format);
-        Ok(Self { store, expect_standby, open_for_max, clearing, confirming, format })
+        let places = connection::places(&store, file);
+        Ok(Self { store, places, expect_standby, open_for_max, clearing, confirming, format })
     }
 }
 
@@ -143,7 +146,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
             }
         };
         let mut findings = findings;
-        findings.extend(connection::look(&settings.store));
+        findings.extend(settings.places.iter().filter_map(connection::look));
         findings.sort_by_key(|finding| finding.severity);
         let safe = findings.iter().all(|finding| finding.severity != Severity::Unsafe);
         say(settings, findings, safe, settled)?;

@@ -10,10 +10,12 @@ fn corpus() -> PathBuf {
 }
 
 fn all() -> Vec<Target> {
-    let crates: [&[Target]; 5] = [
+    let crates: [&[Target]; 7] = [
         fuzz::TARGETS,
         firstwrite::fuzzing::TARGETS,
+        firstwrite_core::fuzzing::TARGETS,
         firstwrite_gateway::fuzzing::TARGETS,
+        firstwrite_server::fuzzing::TARGETS,
         firstwrite_store::fuzzing::TARGETS,
         firstwrite_verify::fuzzing::TARGETS,
     ];
@@ -45,7 +47,8 @@ macro_rules! targets {
 }
 
 targets! {
-    key, fingerprint, head, jws, jwks, answer, csv, strict_json, stored_outcome, stored_answers, stored_fingerprint, redis_record, envelope, address,
+    key, fingerprint, head, jws, claims, jwks, answer, csv, strict_json, stored_outcome, stored_answers,
+    stored_fingerprint, redis_record, envelope, address, document, config, store_url,
 }
 
 #[test]

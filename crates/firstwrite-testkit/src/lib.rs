@@ -25,6 +25,7 @@ pub mod model;
 mod network;
 pub mod sample;
 mod script;
+mod seed;
 pub mod sim;
 mod subject;
 
@@ -33,4 +34,5 @@ pub use clock::ManualClock;
 pub use faulty::{Fault, FaultyStore};
 pub use network::{Network, Proxy};
 pub use script::{Ending, Script, ScriptFailed, ScriptReport, play, play_held};
+pub use seed::seed;
 pub use subject::{MemorySubject, Subject, WrappedSubject};

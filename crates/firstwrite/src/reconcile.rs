@@ -88,7 +88,7 @@ pub async fn reconcile_once(
         is_ours_complete: books.is_complete,
         now,
     };
-    let (books, theirs, comparison) = judge(books, pulled.theirs, sight, settings).await?;
+    let (books, theirs, comparison) = compare_books(books, pulled.theirs, sight, settings).await?;
     let Comparison { verdicts, contradictions } = comparison;
     progress(Progress::Compared(verdicts.len()));
     let mut report = Report {
@@ -181,7 +181,7 @@ fn check<'a>(store: &'a dyn Store, settings: &Settings) -> Result<Findings<'a>, 
 const COMPARED_AT_ONCE_MAX: usize = 1000;
 
 /// Compares, on a thread of its own where it takes a while.
-async fn judge(
+async fn compare_books(
     books: Books,
     theirs: Vec<Theirs>,
     sight: Sight,

@@ -1,6 +1,6 @@
 //! `cargo xtask tidy --report`: the size of the house in figures, to be compared before and after a change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::files::{File, Tree};
@@ -30,6 +30,18 @@ const TRAITS: [(&str, &str); 3] = [
 
 /// Decisions that a store must not take.
 const DECISIONS: [&str; 2] = ["Next::", "Resolution::"];
+
+/// The walks that ARCHITECTURE.md describes, by their headings.
+const WALKS: [(&str, &str); 2] =
+    [("## The path of one request", "a request"), ("## The path of one message", "a message")];
+
+/// Files that a walk crosses, by the table that names them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Walk {
+    files: usize,
+    /// Names to which no file belongs.
+    missing: Vec<String>,
+}
 
 /// Source of one crate.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -69,7 +81,42 @@ pub(super) fn report(tree: &Tree) -> String {
     let decided = store.flat_map(|(_, rust)| &rust.code);
     let decided = decided.filter(|code| DECISIONS.iter().any(|word| code.contains(word))).count();
     line(format!("lines with {} in firstwrite-store/src: {decided}", DECISIONS.join(" or ")));
+    let mut longest = 0;
+    for (heading, subject) in WALKS {
+        let walk = walk(tree, heading);
+        longest = longest.max(walk.files);
+        line(format!("files on the walk of {subject}: {}", walk.files));
+        for name in walk.missing {
+            line(format!("  not there: {name}"));
+        }
+    }
+    line(format!("longest walk: {longest}"));
     text
+}
+
+/// Counts the files that a table of ARCHITECTURE.md names, each once.
+fn walk(tree: &Tree, heading: &str) -> Walk {
+    let mut walk = Walk::default();
+    let Some(file) = tree.file("ARCHITECTURE.md") else { return walk };
+    let section = file.text.lines().skip_while(|line| *line != heading).skip(1);
+    let section = section.take_while(|line| !line.starts_with("## "));
+    let mut seen = BTreeSet::new();
+    for row in section.filter(|line| line.starts_with("| ")) {
+        // Every other piece stands between two backticks.
+        for name in row.split('`').skip(1).step_by(2).filter(|name| is_rust(name)) {
+            let name = name.trim_start_matches("../");
+            let end = format!("/{name}");
+            if !tree.rust().any(|(file, _)| file.path.ends_with(&end)) {
+                walk.missing.push(name.to_owned());
+            }
+            walk.files += usize::from(seen.insert(name));
+        }
+    }
+    walk
+}
+
+fn is_rust(name: &str) -> bool {
+    std::path::Path::new(name).extension().is_some_and(|kind| kind == "rs")
 }
 
 fn row(name: &str, size: &Size) -> String {
@@ -153,6 +200,21 @@ mod tests {
             *size,
             Size { files: 2, lines: 9, longest: 6, first_lines: 3, headless: 1, without_actor: 1 }
         );
+    }
+
+    #[test]
+    fn a_walk_is_counted_from_its_table() {
+        let text = "## The path of one request\n\nSee `c.rs`.\n\n| step | files |\n| --- | --- |\n\
+                    | a | core `a.rs`, `judge`, `sub/b.rs` |\n| b | `../a.rs`, `gone.rs` |\n\n\
+                    ## More\n\n| `d.rs` |\n";
+        let source = "//! A file.\n";
+        let tree = Tree::of(&[
+            ("ARCHITECTURE.md", text),
+            ("crates/a/src/a.rs", source),
+            ("crates/a/src/sub/b.rs", source),
+        ]);
+        let walk = walk(&tree, WALKS[0].0);
+        assert_eq!(walk, Walk { files: 3, missing: vec!["gone.rs".to_owned()] });
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl FairShare {
     }
 
     /// Returns the number of slots that this destination holds.
-    pub fn held(&self, destination: usize) -> usize {
+    pub fn slots_of(&self, destination: usize) -> usize {
         self.shares.get(destination).map_or(0, |share| share.held)
     }
 
@@ -155,7 +155,7 @@ mod tests {
         let mut fair_share = FairShare::new(8, 1);
         assert_eq!(fair_share.grant(&[request(0, 100)]), [request(0, 8)]);
         fair_share.release(0, 5, false);
-        assert_eq!((fair_share.free(), fair_share.held(0)), (5, 3));
+        assert_eq!((fair_share.free(), fair_share.slots_of(0)), (5, 3));
         assert_eq!(fair_share.grant(&[request(0, 100)]), [request(0, 5)]);
     }
 

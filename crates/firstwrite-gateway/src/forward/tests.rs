@@ -18,7 +18,14 @@ fn forwarded(headers: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 fn forwarded_by(forwarding: Forwarding, headers: &[(&'static str, &str)]) -> HeaderMap {
-    let mut request = Request::post("http://shop.example:8080/pay?a=1").body(()).unwrap();
+    let parts = forwarded_to("http://shop.example:8080/pay?a=1", forwarding, headers);
+    assert_eq!(parts.uri, "/pay?a=1");
+    assert_eq!(parts.version, Version::HTTP_11);
+    parts.headers
+}
+
+fn forwarded_to(target: &str, forwarding: Forwarding, headers: &[(&'static str, &str)]) -> Parts {
+    let mut request = Request::post(target).body(()).unwrap();
     for (name, value) in headers {
         request.headers_mut().append(*name, HeaderValue::from_str(value).unwrap());
     }
@@ -50,9 +57,22 @@ fn forwarded_by(forwarding: Forwarding, headers: &[(&'static str, &str)]) -> Hea
         lines: crate::stack::Lines::default(),
     };
     super::request(&mut parts, &calls);
-    assert_eq!(parts.uri, "/pay?a=1");
-    assert_eq!(parts.version, Version::HTTP_11);
-    parts.headers
+    parts
+}
+
+#[test]
+fn a_target_that_ends_behind_its_host_is_a_slash() {
+    for (target, expected) in [
+        ("http://shop.example", "/"),
+        ("http://shop.example#b", "/"),
+        ("http://shop.example?a=1", "/?a=1"),
+        ("http://shop.example/#b", "/"),
+        ("/", "/"),
+        ("*", "*"),
+    ] {
+        let parts = forwarded_to(target, Forwarding::default(), &[("host", "shop.example")]);
+        assert_eq!(parts.uri.to_string(), expected, "{target}");
+    }
 }
 
 #[test]

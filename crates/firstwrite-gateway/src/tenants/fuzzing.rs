@@ -1,3 +1,3 @@
 //! Tokens and keys, for [`crate::fuzzing`].
 
-pub(crate) use super::jwt::fuzzing::{jwks, jws};
+pub(crate) use super::jwt::fuzzing::{claims, jwks, jws};

@@ -65,10 +65,9 @@ const NOISE: &[u8] = b"\r\n\0\t :;,\"\x0b\x7f\x80\xa0\xff+-_0x9aZ/%?#@[]";
 
 #[tokio::test]
 async fn nothing_that_is_sent_makes_it_fail() {
-    let fresh = fastrand::u64(..);
+    let fresh = firstwrite_testkit::seed();
     let count = std::env::var("FIRSTWRITE_TEST_NOISE").ok().map(|count| count.parse().unwrap());
     for seed in [1, fresh] {
-        println!("seed {seed}");
         run(fastrand::Rng::with_seed(seed), count.unwrap_or(REQUESTS) / 2).await;
     }
 }

@@ -76,6 +76,18 @@ async fn a_ledger_that_makes_no_sense_is_not_used() {
     assert_eq!(nowhere.kind(), ErrorKind::Ledger);
 }
 
+/// The ledger holds payments.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_new_ledger_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let stand = Stand::new(Behaviour::default()).await;
+    pay("k-1", 500).send(stand.address()).await;
+    let mode = fs::metadata(stand.ledger()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "{mode:o}");
+}
+
 #[tokio::test]
 async fn two_providers_do_not_share_a_ledger() {
     let stand = Stand::new(Behaviour::default()).await;

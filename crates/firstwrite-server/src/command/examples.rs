@@ -73,7 +73,26 @@ fn an_example_ends_where_its_explanation_begins() {
     assert_eq!(words("a  'b c' '' d"), ["a", "b c", "", "d"]);
 }
 
-/// Commands that `deploy/` starts: units and services, which no test runs.
+/// A container that is created anew must find the store of the one before, or used keys run again.
+#[test]
+fn a_container_keeps_its_store_in_a_volume() {
+    let file = include_str!("../../../../deploy/container/Containerfile");
+    let comment: String =
+        file.lines().filter_map(|line| line.strip_prefix('#')).collect::<Vec<_>>().join("\n");
+    let joined = comment.replace("\\\n", " ");
+    let command = joined.lines().find_map(|line| line.trim().strip_prefix("docker run "));
+    let words = words(command.expect("the file says how to run it"));
+    let folder = file.lines().find_map(|line| line.strip_prefix("WORKDIR /var"));
+    let folder = format!("/var{}", folder.expect("the store stands in the working directory"));
+    let volume = words.iter().skip_while(|word| *word != "-v").nth(1).expect("there is a volume");
+    assert_eq!(volume.split_once(':'), Some(("firstwrite", folder.as_str())));
+    let start = words.iter().skip_while(|word| *word != "firstwrite");
+    if let Err(error) = Arguments::try_parse_from(start) {
+        panic!("{joined}\n{error}");
+    }
+}
+
+/// Commands that `deploy/` starts: units and services. That they start is a test from outside.
 #[test]
 fn every_deployed_command_is_taken_as_it_is_written() {
     let units = [

@@ -119,6 +119,9 @@ impl FromStr for StoreUrl {
         }
         let Some(path) = text.strip_prefix("sqlite:") else { return Err(EXPECTED) };
         let path = path.strip_prefix("//").unwrap_or(path);
+        // With two slashes left, the address would name another file when it is passed on.
+        let bare = path.trim_start_matches('/');
+        let path = if path.starts_with("//") { &format!("/{bare}") } else { path };
         if path.is_empty() || path.contains(['\0', '?']) {
             return Err("`sqlite:` is followed by a plain path, such as sqlite:firstwrite.db");
         }
@@ -201,6 +204,7 @@ mod tests {
     fn a_store_url_names_a_plain_file_or_a_server() {
         assert_eq!("sqlite:/tmp/a.db".parse(), Ok(StoreUrl::sqlite("/tmp/a.db")));
         assert_eq!("sqlite:///tmp/a.db".parse(), Ok(StoreUrl::sqlite("/tmp/a.db")));
+        assert_eq!("sqlite:////tmp/a.db".parse(), Ok(StoreUrl::sqlite("/tmp/a.db")));
         for url in [
             "postgres://u@h/d",
             "postgresql://h:5432/d?sslmode=require",

@@ -71,12 +71,10 @@ fn what_was_answered_survives_kill_nine(folder: &Folder) {
 }
 
 /// The charge and the webhook that tells of it are at the provider in one write, so no moment parts them.
-#[expect(clippy::print_stdout, reason = "a run that went wrong can be looked at by its seed")]
 fn after_kills_at_random_moments_every_payment_is_settled(folder: &Folder) {
     const LIVES: usize = 5;
     const CLIENTS: usize = 4;
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = firstwrite_testkit::seed();
     let mut random = fastrand::Rng::with_seed(seed);
     for life in 0..LIVES {
         let (demo, answered) = (folder.demo(&[]), AtomicUsize::new(0));

@@ -7,6 +7,7 @@ mod command_line;
 mod crashes;
 mod database;
 mod demo_apart;
+mod deployed;
 mod doctor;
 mod faults;
 mod gateway;

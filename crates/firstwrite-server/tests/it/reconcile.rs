@@ -11,15 +11,15 @@ use crate::open_records::document;
 use crate::process::{Demo, Folder, firstwrite, stderr, stdout};
 
 /// A demo's store after six payments, and the provider that made them.
-struct Books {
-    folder: Folder,
+pub(crate) struct Books {
+    pub(crate) folder: Folder,
     provider: Demo,
     /// The provider's ids, by payment.
     ids: Vec<String>,
 }
 
 impl Books {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = Folder::new();
         let provider = folder.provider(&[]);
         let demo = folder.demo(&["--provider", &format!("http://{}", provider.address)]);
@@ -84,7 +84,7 @@ impl Books {
         listed["messages"][0]["state"].as_str().unwrap().to_owned()
     }
 
-    fn export(&self) {
+    pub(crate) fn export(&self) {
         let export = self.provider.answer(&get("/v1/payments.csv"));
         fs::write(self.folder.path().join("export.csv"), whole(&export)).unwrap();
     }

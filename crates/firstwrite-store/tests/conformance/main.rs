@@ -27,8 +27,7 @@ async fn sqlite_conforms() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_histories_on_sqlite_are_explained() {
-    let fresh = fastrand::u64(..);
-    println!("fresh seed {fresh}");
+    let fresh = firstwrite_testkit::seed();
     let mut sum = HistoryReport::default();
     for seed in (0..60).chain([fresh]) {
         let subject = SqliteSubject::new().await;

@@ -29,8 +29,7 @@ async fn conforms_without(
     };
     let report = conformance::assert_conforms(&fresh).await;
     println!("{report}");
-    let drawn = fastrand::u64(..);
-    println!("fresh seed {drawn}");
+    let drawn = firstwrite_testkit::seed();
     for seed in (0..20).chain([drawn]) {
         let subject = fresh().await;
         let report = check_store(subject.store(), seed, HistoryOptions::default()).await;

@@ -36,8 +36,7 @@ fn passes_all(report: &Report) {
 }
 
 async fn histories_are_explained(tables: Tables) {
-    let fresh = fastrand::u64(..);
-    println!("fresh seed {fresh}");
+    let fresh = firstwrite_testkit::seed();
     let mut sum = HistoryReport::default();
     let subject = DynamoSubject::new(&tables).await;
     for seed in (0..20).chain([fresh]) {

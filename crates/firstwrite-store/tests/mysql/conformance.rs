@@ -30,8 +30,7 @@ pub(crate) async fn conforms(store: &str, database: Database) {
 }
 
 pub(crate) async fn histories_are_explained(database: Database) {
-    let fresh = fastrand::u64(..);
-    println!("fresh seed {fresh}");
+    let fresh = firstwrite_testkit::seed();
     let mut sum = HistoryReport::default();
     let subject = MysqlSubject::new(&database, MysqlOptions::default()).await;
     for seed in (0..60).chain([fresh]) {

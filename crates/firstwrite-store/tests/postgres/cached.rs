@@ -54,8 +54,7 @@ async fn conforms(database: Database, redis: String) {
     println!("{report}");
     assert!(report.passed.len() > 80, "{report}");
     let subject = wrapped(tables, redis).await;
-    let fresh = fastrand::u64(..);
-    println!("fresh seed {fresh}");
+    let fresh = firstwrite_testkit::seed();
     for seed in (0..20).chain([fresh]) {
         let report = check_store(subject.store(), seed, HistoryOptions::default()).await;
         report.unwrap_or_else(|violation| panic!("{violation}"));

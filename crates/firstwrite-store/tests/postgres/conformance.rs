@@ -73,8 +73,7 @@ async fn postgres_conforms_where_transactions_are_serializable_by_default() {
 }
 
 async fn histories_are_explained(database: Database, options: PostgresOptions) {
-    let fresh = fastrand::u64(..);
-    println!("fresh seed {fresh}");
+    let fresh = firstwrite_testkit::seed();
     let mut sum = HistoryReport::default();
     let subject = PostgresSubject::new(&database, options).await;
     for seed in (0..60).chain([fresh]) {

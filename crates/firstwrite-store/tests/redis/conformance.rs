@@ -48,8 +48,7 @@ async fn version(server: &str) -> String {
 }
 
 pub(crate) async fn histories_are_explained(server: &str) {
-    let fresh = fastrand::u64(..);
-    println!("fresh seed {fresh}");
+    let fresh = firstwrite_testkit::seed();
     let mut sum = HistoryReport::default();
     let subject = RedisSubject::new(&format!("{server}?prefix={}", new_prefix())).await;
     for seed in (0..60).chain([fresh]) {

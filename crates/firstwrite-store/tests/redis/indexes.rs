@@ -132,8 +132,7 @@ async fn compare(store: &RedisStore, model: &BTreeMap<RecordId, Expected>, seed:
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_looks_sees_all_writes_at_once() {
     for url in all() {
-        let seed = fastrand::u64(..);
-        println!("seed {seed}");
+        let seed = firstwrite_testkit::seed();
         let mut random = fastrand::Rng::with_seed(seed);
         let subject = RedisSubject::new(&url).await;
         let store = subject.redis();

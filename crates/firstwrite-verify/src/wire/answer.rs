@@ -50,19 +50,21 @@ impl Answer {
         if is_head || self.status < 200 || matches!(self.status, 204 | 304) {
             return Ok(Framing::Length(0));
         }
-        if let Some(coding) = self.header("transfer-encoding") {
-            return if coding.eq_ignore_ascii_case("chunked") {
-                Ok(Framing::Chunked)
-            } else {
-                Err(format!("the answer is coded as `{coding}`"))
-            };
+        let codings: Vec<&str> = self.all("transfer-encoding").collect();
+        match codings[..] {
+            [] => {}
+            [coding] if coding.eq_ignore_ascii_case("chunked") => return Ok(Framing::Chunked),
+            _ => return Err(format!("the answer is coded as `{}`", codings.join(", "))),
         }
-        match self.header("content-length") {
-            Some(length) => length
-                .parse()
-                .map(Framing::Length)
-                .map_err(|error| format!("the answer's length is `{length}`: {error}")),
-            None => Ok(Framing::UntilClose),
+        let mut lengths = self.all("content-length");
+        let Some(length) = lengths.next() else { return Ok(Framing::UntilClose) };
+        // A plus sign is no digit, and two lengths are two ends.
+        let is_number = length.bytes().all(|byte| byte.is_ascii_digit());
+        match length.parse() {
+            Ok(count) if is_number && lengths.all(|other| other == length) => {
+                Ok(Framing::Length(count))
+            }
+            Ok(_) | Err(_) => Err(format!("the answer's length is `{length}`, or another as well")),
         }
     }
 

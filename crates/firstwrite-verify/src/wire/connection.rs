@@ -41,6 +41,16 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 impl Connection {
+    /// A connection that is there already.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn over(
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        within: Duration,
+    ) -> Self {
+        let deadline = Instant::now() + within;
+        Self { stream: Box::new(stream), read: Vec::new(), deadline, heard_at: None }
+    }
+
     /// Connects; everything on it must be done within `within`.
     pub(crate) async fn open(
         target: &Target,
@@ -156,7 +166,9 @@ impl Connection {
                 return Err(too_long());
             }
             body.extend(self.take(size).await?);
-            self.line().await?;
+            if !matches!(&*self.line().await?, b"\r\n" | b"\n") {
+                return Err(Silence::Garbled("a chunk longer than its size".to_owned()));
+            }
         }
     }
 
@@ -226,9 +238,7 @@ mod tests {
         let sending = async move {
             server.write_all(&bytes).await.unwrap();
         };
-        let deadline = Instant::now() + Duration::from_secs(5);
-        let mut connection =
-            Connection { stream: Box::new(client), read: Vec::new(), deadline, heard_at: None };
+        let mut connection = Connection::over(client, Duration::from_secs(5));
         let reading = async {
             let mut found = Vec::new();
             loop {
@@ -265,6 +275,16 @@ mod tests {
             (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", "coded as `gzip`"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n", "more than"),
             (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "without a size"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n", "than its size"),
+            (
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n\r\n",
+                "coded as `chunked, gzip`",
+            ),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nab", "length is `+2`"),
+            (
+                b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 1\r\n\r\nab",
+                "or another as well",
+            ),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", "closed"),
         ] {
             let found = answers(bytes).await;

@@ -17,7 +17,6 @@
 //! addresses are connected to, unless the settings allow others ([`HttpDestination::allow_network`]).
 //! Proxies named in the environment are ignored, since behind one there would be no address to check.
 
-mod answer;
 mod connect;
 mod destination;
 mod exchange;
@@ -39,9 +38,8 @@ use http::header::InvalidHeaderValue;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 use http_body_util::Full;
 
-use answer::Reading;
 use connect::HttpClient;
-use exchange::exchange;
+use exchange::{Reading, exchange};
 use probe::Probe;
 
 pub use destination::{HttpDestination, HttpDestinationError};

@@ -88,7 +88,7 @@ impl NatsCarrier {
         let ended = tokio::select! {
             // An acknowledgement that came before the connection went counts.
             biased;
-            answer = acknowledged.into_future() => judge(answer),
+            answer = acknowledged.into_future() => interpret(answer),
             _ = is_lost.wait_for(|is_lost| *is_lost) => Err(unknown("the connection was lost")),
         };
         match ended {
@@ -168,7 +168,7 @@ impl Line {
 }
 
 /// Returns the meaning of an answer, or of its absence.
-fn judge(answer: Result<PublishAck, PublishError>) -> Result<PublishAck, Delivery> {
+fn interpret(answer: Result<PublishAck, PublishError>) -> Result<PublishAck, Delivery> {
     let error = match answer {
         // The answer of a stranger who listens on the subject may look like anything.
         Ok(ack) if ack.stream.is_empty() || ack.sequence == 0 => {

@@ -42,7 +42,7 @@ pub struct RabbitmqCarrier {
     settings: RabbitmqSettings,
     slot: Slot<Line>,
     /// One permit for each channel that there may be.
-    turns: Semaphore,
+    channels: Semaphore,
 }
 
 impl RabbitmqCarrier {
@@ -50,8 +50,8 @@ impl RabbitmqCarrier {
     pub fn new(settings: RabbitmqSettings) -> Result<Self, SettingsError> {
         settings.check()?;
         let slot = Slot::new(settings.timeout);
-        let turns = Semaphore::new(usize::from(settings.channel_max));
-        Ok(Self { settings, slot, turns })
+        let channels = Semaphore::new(usize::from(settings.channel_max));
+        Ok(Self { settings, slot, channels })
     }
 
     async fn deliver(&self, message: &ClaimedMessage) -> Delivery {
@@ -81,7 +81,7 @@ impl RabbitmqCarrier {
         match published {
             Ok(confirmation) => {
                 line.keep(channel);
-                self.judge(confirmation, message)
+                self.interpret(confirmation, message)
             }
             Err(error) => failed(&error),
         }
@@ -93,7 +93,7 @@ impl RabbitmqCarrier {
         &self,
         line: &mut Option<Arc<Line>>,
     ) -> Result<(SemaphorePermit<'_>, Arc<Line>, Channel), Delivery> {
-        let turn = self.turns.acquire().await.map_err(|closed| retry(closed.to_string()))?;
+        let permit = self.channels.acquire().await.map_err(|closed| retry(closed.to_string()))?;
         let connect = async || {
             provide_tls();
             Line::connect(&self.settings).await
@@ -106,7 +106,7 @@ impl RabbitmqCarrier {
             return Err(delivery);
         }
         let channel = line.channel(&self.settings).await.map_err(retry)?;
-        Ok((turn, Arc::clone(line), channel))
+        Ok((permit, Arc::clone(line), channel))
     }
 
     async fn publish(
@@ -125,7 +125,7 @@ impl RabbitmqCarrier {
     }
 
     /// Returns the meaning of the server's confirmation.
-    fn judge(&self, confirmation: Confirmation, message: &ClaimedMessage) -> Delivery {
+    fn interpret(&self, confirmation: Confirmation, message: &ClaimedMessage) -> Delivery {
         let (is_ack, returned) = match confirmation {
             Confirmation::Ack(returned) => (true, returned),
             Confirmation::Nack(returned) => (false, returned),

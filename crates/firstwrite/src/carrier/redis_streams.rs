@@ -75,7 +75,7 @@ impl RedisStreamsCarrier {
             .arg(u8::from(self.settings.creates_stream))
             .arg(self.settings.length_max.unwrap_or(0));
         match self.ask(&line, &command).await {
-            Ok(Value::BulkString(id)) => judge(&id),
+            Ok(Value::BulkString(id)) => interpret(&id),
             Ok(_) => unknown("the answer is no entry id"),
             Err(delivery) => delivery,
         }
@@ -143,7 +143,7 @@ impl RedisStreamsCarrier {
 }
 
 /// Returns the meaning of the script's answer.
-fn judge(answer: &[u8]) -> Delivery {
+fn interpret(answer: &[u8]) -> Delivery {
     if answer == NO_STREAM.as_bytes() {
         return retry(
             "there is no such stream: make it with XGROUP CREATE … MKSTREAM, or set creates_stream",
@@ -243,9 +243,9 @@ mod tests {
         assert_eq!(entry_id(b"1700000000000-0").as_deref(), Some("1700000000000-0"));
         for answer in [&b"OK"[..], b"1-", b"-1", b"1", b"!00000000000000000001", b"\xff-1"] {
             assert_eq!(entry_id(answer), None);
-            assert_eq!(judge(answer).ending, Ending::Unknown);
+            assert_eq!(interpret(answer).ending, Ending::Unknown);
         }
-        assert_eq!(judge(NO_STREAM.as_bytes()).ending, Ending::Retry);
-        assert_eq!(judge(SHUT_OUT.as_bytes()).ending, Ending::Retry);
+        assert_eq!(interpret(NO_STREAM.as_bytes()).ending, Ending::Retry);
+        assert_eq!(interpret(SHUT_OUT.as_bytes()).ending, Ending::Retry);
     }
 }

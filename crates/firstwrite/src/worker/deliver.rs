@@ -127,7 +127,7 @@ impl Deliver {
         self
     }
 
-    /// Sets how many messages one claim takes for a destination; as many as its pace allows, unless set.
+    /// Sets how many messages one claim takes for a destination; as many as its limit allows, unless set.
     #[must_use]
     pub fn claim_max(mut self, claim_max: usize) -> Self {
         self.claim_max = claim_max.max(1);
@@ -139,7 +139,7 @@ impl Deliver {
         &self.destinations
     }
 
-    /// Claims once, as much as each destination's pace allows, and returns when everything claimed is
+    /// Claims once, as much as each destination's limit allows, and returns when everything claimed is
     /// settled.
     pub async fn run_once(&self) -> Result<DeliveredCounts, StoreError> {
         Dispatcher::new(self).once().await
@@ -148,10 +148,10 @@ impl Deliver {
     /// Claims until nothing is due, and returns when everything is settled. What waits for its pause
     /// is left waiting.
     pub async fn run_until_idle(&self) -> Result<DeliveredCounts, StoreError> {
-        let mut round = Dispatcher::new(self);
+        let mut dispatcher = Dispatcher::new(self);
         let mut sum = DeliveredCounts::default();
         loop {
-            let counts = round.once().await?;
+            let counts = dispatcher.once().await?;
             if counts == DeliveredCounts::default() {
                 return Ok(sum);
             }

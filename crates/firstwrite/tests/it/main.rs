@@ -6,7 +6,7 @@ mod app;
 mod connections;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
-mod held;
+mod handler_transaction;
 mod hyper_plain;
 mod one_effect;
 #[cfg(feature = "postgres")]

@@ -52,8 +52,7 @@ struct Run {
 fn killed_at_random_nothing_is_done_twice_and_no_answer_changes(folder: &Folder) {
     let kills = env::var("FIRSTWRITE_TEST_KILLS").ok().and_then(|text| text.parse().ok());
     let kills = kills.unwrap_or(KILLS_DEFAULT);
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = firstwrite_testkit::seed();
     let scene = Scene::new(folder, SETTINGS);
     // Two on a server; an SQLite file is one process's.
     let count = if folder.store().starts_with("sqlite") { 1 } else { 2 };

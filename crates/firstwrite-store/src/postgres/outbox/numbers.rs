@@ -173,8 +173,7 @@ mod tests {
 
     #[test]
     fn ranges_agree_with_a_plain_set() {
-        let seed = fastrand::u64(..);
-        println!("seed {seed}");
+        let seed = firstwrite_testkit::seed();
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut numbers, mut left, mut end) = (new(), BTreeSet::new(), 0);
         for _ in 0..300 {

@@ -73,8 +73,7 @@ async fn compare(subject: &PostgresSubject, store: &PostgresStore) {
 async fn counts_are_what_is_there_whatever_was_done() {
     on_database(Way::Direct, &[], async |database| {
         let subject = subject(&database).await;
-        let seed = fastrand::u64(..);
-        println!("seed {seed}");
+        let seed = firstwrite_testkit::seed();
         let mut random = fastrand::Rng::with_seed(seed);
         let stores = [subject.postgres(), subject.rival().await];
         let mut claimed: Vec<ClaimedMessage> = Vec::new();

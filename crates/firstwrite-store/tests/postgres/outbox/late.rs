@@ -62,8 +62,7 @@ async fn one_that_commits_after_a_thousand_later_ones_is_delivered() {
 async fn everything_is_delivered_once_whatever_order_transactions_commit_in() {
     on_database(Way::Direct, &[], async |database| {
         let subject = subject(&database).await;
-        let seed = fastrand::u64(..);
-        println!("seed {seed}");
+        let seed = firstwrite_testkit::seed();
         let mut random = fastrand::Rng::with_seed(seed);
         let mut strangers = Vec::new();
         for _ in 0..6 {

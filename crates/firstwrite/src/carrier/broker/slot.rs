@@ -58,7 +58,7 @@ impl<S: Session> Slot<S> {
     /// Stops handing out `session`; deliveries that use it now may go on.
     pub(in crate::carrier) fn forget(&self, session: &Arc<S>) {
         let mut current = self.lock();
-        if current.as_ref().is_some_and(|held| Arc::ptr_eq(held, session)) {
+        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
             *current = None;
         }
     }

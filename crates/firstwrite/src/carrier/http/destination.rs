@@ -8,7 +8,7 @@ use std::time::Duration;
 use firstwrite_core::{Key, Pointer, Timestamp};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 
-use super::answer::Reading;
+use super::exchange::Reading;
 use super::guard::{Guard, check_allowed};
 use super::network::Network;
 use super::probe::{Probe, ProbeSettings};

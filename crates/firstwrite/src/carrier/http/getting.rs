@@ -6,10 +6,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
 use http_body_util::Full;
 
-use super::answer::{retry_after, whole_body};
 use super::connect::{self, HttpClient};
 use super::destination::{HttpDestinationError, check_url, system_clock};
-use super::exchange::exchange;
+use super::exchange::{exchange, retry_after, whole_body};
 use super::guard::{Guard, check_allowed};
 use super::network::Network;
 

@@ -7,9 +7,8 @@ use firstwrite_core::outbox::{Probed, Receipt};
 use firstwrite_core::{Pointer, Timestamp};
 use http::{StatusCode, Uri};
 
-use super::answer::{id_at, json};
 use super::destination::{HttpDestinationError, check_url};
-use super::exchange::Answer;
+use super::exchange::{Answer, id_at, json};
 use crate::ProbeForm;
 
 /// Stands for the message's wire key in a URL.

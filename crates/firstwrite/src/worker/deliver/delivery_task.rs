@@ -28,7 +28,7 @@ pub(super) struct Done {
     pub(super) received: Option<Received>,
     pub(super) settlement: Settlement,
     /// Load signal from the destination; `None` if it was not contacted.
-    pub(super) strain: Option<Load>,
+    pub(super) load: Option<Load>,
     /// True if the destination was available and did its part; `None` if it was not contacted.
     pub(super) was_there: Option<bool>,
     pub(super) is_trial: bool,
@@ -61,11 +61,11 @@ impl DeliveryTask {
         let mut done = self.unsent(next);
         match probed {
             Probed::Happened(_) | Probed::NotHappened => {
-                done.strain = Some(Load::Answered(began_at.elapsed()));
+                done.load = Some(Load::Answered(began_at.elapsed()));
                 done.was_there = Some(true);
             }
             Probed::Silent(why) => {
-                done.strain = Some(Load::Overloaded);
+                done.load = Some(Load::Overloaded);
                 done.was_there = Some(false);
                 done.cause = format!("asked, and not told: {why}");
             }
@@ -85,12 +85,12 @@ impl DeliveryTask {
         let delivery =
             delivery.unwrap_or_else(|_| Delivery::new(Ending::Unknown, "no answer in time"));
         crash_point!("deliver-after-call");
-        let (strain, was_there) = look(&delivery, began_at.elapsed());
+        let (load, was_there) = look(&delivery, began_at.elapsed());
         let next =
             after_delivery(&self.message, &self.terms, &delivery, absence_proven, self.moment());
         let cause = delivery.detail.clone();
         let mut done = self.unsent(next);
-        done.strain = Some(strain);
+        done.load = Some(load);
         done.was_there = Some(was_there);
         done.cause = cause;
         // An id must be durable before anything follows from it; without one, both are one step.
@@ -110,7 +110,7 @@ impl DeliveryTask {
         Done {
             received: None,
             settlement: Settlement { claim: message.claim(), delivery: None, next, answer },
-            strain: None,
+            load: None,
             was_there: None,
             is_trial: message.is_trial,
             cause: String::new(),
@@ -128,7 +128,7 @@ impl DeliveryTask {
 
 /// Returns the load signal of a delivery, and whether the destination was available.
 fn look(delivery: &Delivery, took: Duration) -> (Load, bool) {
-    let strain = match delivery.ending {
+    let load = match delivery.ending {
         _ if delivery.is_overloaded => Load::Overloaded,
         Ending::Delivered(_) | Ending::Refused | Ending::Retry => Load::Answered(took),
         Ending::NotThere | Ending::Unknown => Load::Overloaded,
@@ -139,5 +139,5 @@ fn look(delivery: &Delivery, took: Duration) -> (Load, bool) {
         Ending::Retry => delivery.status == Some(429),
         Ending::NotThere | Ending::Unknown => false,
     };
-    (strain, was_there)
+    (load, was_there)
 }

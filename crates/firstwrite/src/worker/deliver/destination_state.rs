@@ -13,8 +13,8 @@ use super::delivery_task::Done;
 #[derive(Debug)]
 pub(super) struct DestinationState {
     pub(super) destination: Destination,
-    pub(super) pace: ConcurrencyLimit,
-    sightings: FailureWindow,
+    pub(super) limit: ConcurrencyLimit,
+    failures: FailureWindow,
     /// True if the breaker is open, as far as this worker knows.
     is_open: bool,
     /// True if the last claim found fewer messages than it asked for, or found the destination closed.
@@ -34,11 +34,11 @@ pub(super) enum BreakerChange {
 
 impl DestinationState {
     pub(super) fn new(destination: Destination) -> Self {
-        let pace = ConcurrencyLimit::new(destination.terms().concurrency_max);
+        let limit = ConcurrencyLimit::new(destination.terms().concurrency_max);
         Self {
             destination,
-            pace,
-            sightings: FailureWindow::default(),
+            limit,
+            failures: FailureWindow::default(),
             is_open: false,
             is_idle: false,
         }
@@ -54,22 +54,22 @@ impl DestinationState {
     pub(super) fn seen_in_use(&mut self) {
         if self.is_open {
             self.is_open = false;
-            self.sightings.clear();
-            self.pace.restart();
+            self.failures.clear();
+            self.limit.restart();
         }
     }
 
-    /// Learns from an task.
+    /// Learns from a delivery that has ended.
     pub(super) fn learn(&mut self, done: &Done) -> Option<BreakerChange> {
-        if let Some(strain) = done.strain {
-            self.pace.note(strain);
+        if let Some(load) = done.load {
+            self.limit.note(load);
         }
         let Some(was_there) = done.was_there else {
             return done.is_trial.then_some(BreakerChange::Untried);
         };
         if done.is_trial {
-            self.sightings.clear();
-            self.pace.restart();
+            self.failures.clear();
+            self.limit.restart();
             self.is_open = !was_there;
             return Some(if was_there {
                 BreakerChange::On
@@ -78,10 +78,10 @@ impl DestinationState {
             });
         }
         // What was under way when it was left alone says nothing new.
-        if self.is_open || !self.sightings.note(was_there) {
+        if self.is_open || !self.failures.note(was_there) {
             return None;
         }
-        self.sightings.clear();
+        self.failures.clear();
         self.is_open = true;
         Some(BreakerChange::Off(done.cause.clone()))
     }
@@ -91,9 +91,9 @@ impl DestinationState {
 pub(super) async fn tell(
     outbox: &dyn Outbox,
     destination: &str,
-    breaker_changes: BreakerChange,
+    change: BreakerChange,
 ) -> Result<(), StoreError> {
-    let switch = match breaker_changes {
+    let switch = match change {
         BreakerChange::On => {
             tracing::info!(destination, "back; deliveries go on, one at a time at first");
             Switch::Closed

@@ -161,9 +161,9 @@ impl Dispatcher {
                 self.claiming = None;
                 self.claimed(claimed);
             }
-            flight = waiting(&mut self.settling) => {
+            batch = waiting(&mut self.settling) => {
                 self.settling = None;
-                self.settled(flight);
+                self.settled(batch);
             }
             Some(ended) = self.tasks.join_next_with_id() => self.task_ended(ended),
             woken = woken => return Some(woken),
@@ -192,8 +192,9 @@ impl Dispatcher {
             return;
         }
         let slot_requests = self.destinations.iter().enumerate().filter_map(|(number, state)| {
-            let limit = usize::try_from(state.pace.limit()).unwrap_or(usize::MAX);
-            let count_max = limit.saturating_sub(self.fair_share.held(number)).min(self.claim_max);
+            let limit = usize::try_from(state.limit.limit()).unwrap_or(usize::MAX);
+            let count_max =
+                limit.saturating_sub(self.fair_share.slots_of(number)).min(self.claim_max);
             (!state.is_idle && count_max > 0)
                 .then_some(SlotRequest { destination: number, count_max })
         });

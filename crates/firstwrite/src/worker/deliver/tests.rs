@@ -279,9 +279,9 @@ async fn one_that_says_not_so_fast_is_asked_for_no_more_and_not_left_alone() {
         enqueue(&store, &keys.iter().map(String::as_str).collect::<Vec<_>>()).await;
         carrier.plan(vec![Ending::Retry; 40]);
         let deliver = deliver(&store, honouring(), &carrier);
-        let mut round = Dispatcher::new(&deliver);
+        let mut dispatcher = Dispatcher::new(&deliver);
         for count in at_a_time {
-            assert_eq!(round.once().await.unwrap().waiting, *count);
+            assert_eq!(dispatcher.once().await.unwrap().waiting, *count);
         }
     }
 }
@@ -304,8 +304,8 @@ async fn a_slow_destination_does_not_hold_the_others() {
     let worker = Worker::start(Arc::new(store.clone()), Schedule::default()).delivering(deliver);
     pass(Duration::from_mins(1)).await;
     assert_eq!(quick.got().len(), 200);
-    let held = stuck.at_once_max.load(Ordering::SeqCst);
-    assert!(held <= 12, "{held} of 16 slots were held by one destination");
+    let used = stuck.at_once_max.load(Ordering::SeqCst);
+    assert!(used <= 12, "{used} of 16 slots were held by one destination");
     stuck.gate.as_ref().unwrap().add_permits(1000);
     worker.stop().await;
 }

@@ -19,6 +19,7 @@ pub(super) struct SettleBatch {
 
 /// A statement of bounded size, and a commit that others need not wait for long.
 const SETTLE_MAX: usize = 500;
+
 impl Dispatcher {
     /// Begins to write down what has ended, unless a commit is under way: then it waits for the next.
     pub(super) fn settle(&mut self) {
@@ -50,30 +51,30 @@ impl Dispatcher {
         }));
     }
 
-    pub(super) fn settled(&mut self, flight: SettleBatch) {
-        let held = match flight.written {
-            Ok(held) => held,
+    pub(super) fn settled(&mut self, batch: SettleBatch) {
+        let statuses = match batch.written {
+            Ok(statuses) => statuses,
             Err(error) => {
                 // Again, later: until then the leases hold, and after that the fences do.
-                let receipts = flight.receipts.into_iter().map(|(got, next)| (Some(got), next));
+                let receipts = batch.receipts.into_iter().map(|(got, next)| (Some(got), next));
                 self.ended.extend(receipts);
-                self.ended.extend(flight.settlements.into_iter().map(|next| (None, next)));
-                self.breaker_changes.extend(flight.breaker_changes);
+                self.ended.extend(batch.settlements.into_iter().map(|next| (None, next)));
+                self.breaker_changes.extend(batch.breaker_changes);
                 self.fail(error);
                 return;
             }
         };
         self.helped();
         // What was received is durable: now it is settled.
-        self.ended.extend(flight.receipts.into_iter().map(|(_, settlement)| (None, settlement)));
-        for (settlement, held) in flight.settlements.iter().zip(held) {
-            self.count(settlement, held);
+        self.ended.extend(batch.receipts.into_iter().map(|(_, settlement)| (None, settlement)));
+        for (settlement, status) in batch.settlements.iter().zip(statuses) {
+            self.count(settlement, status);
         }
     }
 
-    fn count(&mut self, settlement: &Settlement, held: ClaimStatus) {
+    fn count(&mut self, settlement: &Settlement, claim: ClaimStatus) {
         let message = settlement.claim.number.0;
-        if held == ClaimStatus::Lost {
+        if claim == ClaimStatus::Lost {
             self.counts.lost += 1;
             tracing::warn!(message, "settled too late: the claim had run out");
             return;
@@ -115,7 +116,7 @@ async fn write(
 ) -> Result<Vec<ClaimStatus>, StoreError> {
     let outbox = outbox(store)?;
     let receipts: Vec<Received> = receipts.iter().map(|(received, _)| received.clone()).collect();
-    let held = if receipts.is_empty() && settlements.is_empty() {
+    let statuses = if receipts.is_empty() && settlements.is_empty() {
         Vec::new()
     } else {
         protocol::settle(outbox, &receipts, settlements).await?
@@ -129,5 +130,5 @@ async fn write(
             tracing::warn!(%error, destination, "other workers could not be told");
         }
     }
-    Ok(held)
+    Ok(statuses)
 }
