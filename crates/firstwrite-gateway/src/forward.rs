@@ -3,7 +3,10 @@
 mod names;
 mod origin;
 
-use firstwrite::{Attempt, Effect, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_INTERIM, IDEMPOTENT_REPLAYED};
+use firstwrite::{
+    Attempt, Effect, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_INTERIM, IDEMPOTENCY_OUTCOME,
+    IDEMPOTENT_REPLAYED,
+};
 use firstwrite_core::{Rejection, RejectionKind};
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
@@ -181,6 +184,7 @@ fn is_ours(name: &HeaderName) -> bool {
     *name == IDEMPOTENT_REPLAYED
         || *name == IDEMPOTENCY_EXPIRES
         || *name == IDEMPOTENCY_INTERIM
+        || *name == IDEMPOTENCY_OUTCOME
         || name.as_str().starts_with("firstwrite-")
 }
 

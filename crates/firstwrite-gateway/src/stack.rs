@@ -82,6 +82,7 @@ pub(crate) struct Lines {
     failed: Seldom,
     silent: Seldom,
     no_room: Seldom,
+    too_late: Seldom,
     pub(crate) other_protocol: Seldom,
 }
 
@@ -187,14 +188,14 @@ impl Stack {
             metrics.inspect(|metrics| metrics.passed(response.status()));
             return Ok(response);
         }
+        if grpc::is_call(&parts.headers)
+            && let Err(refused) = self.check_grpc(&parts, operation.as_ref())
+        {
+            let readable = grpc::trailers_only(&parts, &refused);
+            let response = readable.unwrap_or_else(|| self.calls.refusal(&refused));
+            return Ok(closing(response, parts.version));
+        }
         if let Some(operation) = operation {
-            if grpc::is_call(&parts.headers) && Operations::is_protected(&operation, &parts) {
-                let refused = grpc::refusal(&parts);
-                metrics.inspect(|metrics| metrics.refused(&operation, refused.kind()));
-                let readable = grpc::trailers_only(&parts, &refused);
-                let response = readable.unwrap_or_else(|| self.calls.refusal(&refused));
-                return Ok(closing(response, parts.version));
-            }
             if let Some(limit) = &self.calls.operations.extras(&operation.name).age
                 && let Err(refused) = limit.check(&parts, (self.calls.clock)())
             {
@@ -217,6 +218,28 @@ impl Stack {
             RequestBody::with_trailers(body, idle_for_max, Arc::clone(&self.calls.names))
         };
         Ok(self.through(Request::from_parts(parts, body)).await)
+    }
+
+    /// Refuses a gRPC call whose status would be lost: in a kept answer, or on the way to and from an upstream.
+    fn check_grpc(
+        &self,
+        parts: &request::Parts,
+        operation: Option<&Operation>,
+    ) -> Result<(), Rejection> {
+        let metrics = self.calls.metrics.as_deref();
+        if let Some(operation) = operation
+            && Operations::is_protected(operation, parts)
+        {
+            let refused = grpc::protected(parts);
+            metrics.inspect(|metrics| metrics.refused(operation, refused.kind()));
+            return Err(refused);
+        }
+        if grpc::needs_trailers(&parts.headers) && !self.calls.upstreams.calling().http2 {
+            let refused = grpc::without_trailers();
+            metrics.inspect(|metrics| metrics.passed(refused.status()));
+            return Err(refused);
+        }
+        Ok(())
     }
 
     /// Answers what is asked of the gateway itself. No operation is looked for, and nothing is passed on.
@@ -307,6 +330,7 @@ impl Service<Request<RequestBody>> for Handler {
                     Ok(calls.not_sent().map(whole))
                 }
                 (Err(CallError::NoRoom), Some(_)) => Ok(calls.no_room().map(whole)),
+                (Err(CallError::LeaseEnded), Some(_)) => Ok(calls.too_late().map(whole)),
                 (Err(lost @ CallError::Lost(_)), Some(attempt)) => {
                     Box::pin(calls.ask_about(&attempt, operation.as_ref())).await.ok_or(lost)
                 }
@@ -345,9 +369,27 @@ impl Calls {
                 "there are too many calls to upstreams; a request was refused"
             );
         }
-        let detail = "There are too many calls to the API under way. Nothing was sent.";
+        self.overloaded("There are too many calls to the API under way. Nothing was sent.")
+    }
+
+    /// The attempt waited for room or a connection until its lease ended: nothing was sent, and the request may be
+    /// sent again.
+    fn too_late(&self) -> Response<Bytes> {
+        if let Some(left_out) = self.lines.too_late.now() {
+            tracing::warn!(
+                left_out,
+                "an attempt's lease ended before its call to an upstream could begin; nothing was sent"
+            );
+        }
+        self.overloaded(
+            "The call to the API could not begin before the key's lease ended. Nothing was sent.",
+        )
+    }
+
+    fn overloaded(&self, detail: &'static str) -> Response<Bytes> {
         let refusal = Rejection::new(RejectionKind::Overloaded).detail(detail);
         let mut response = self.refusal(&refusal);
+        // Nothing happened, and saying so frees the key.
         response.extensions_mut().insert(Effect::None);
         response
     }
@@ -359,17 +401,24 @@ impl Calls {
         method: &Method,
         version: Version,
     ) -> Response<ResponseBody> {
-        if let Some(refused) = at_fault(error) {
+        if let Some(broken) = broken_upload(error) {
+            let refused = match broken {
+                BrokenUpload::Late => Rejection::late_midway(is_repeatable(method)),
+                BrokenUpload::Malformed => Rejection::broken_midway(is_repeatable(method)),
+            };
             return closing(self.refusal(&refused), version);
         }
         if let CallError::NoRoom = error {
             return closing(self.no_room(), version);
         }
+        if let CallError::LeaseEnded = error {
+            return closing(self.too_late(), version);
+        }
         if let Some(left_out) = self.lines.failed.now() {
             tracing::warn!(%error, left_out, "a call to an upstream failed");
         }
         let response = match error {
-            CallError::NoRoom | CallError::NotSent(_) => self.not_sent(),
+            CallError::NoRoom | CallError::LeaseEnded | CallError::NotSent(_) => self.not_sent(),
             CallError::Lost(cause) => {
                 let lost = Rejection::answer_lost(is_timeout(cause), is_repeatable(method));
                 self.refusal(&lost)
@@ -385,7 +434,7 @@ impl Calls {
             Ok(_response) if is_protected => {}
             Ok(response) => metrics.passed(response.status()),
             // A client's mistake says nothing of an upstream.
-            Err(error) if at_fault(error).is_some() => {}
+            Err(error) if broken_upload(error).is_some() => {}
             Err(error) => metrics.call_failed(error),
         }
     }
@@ -469,17 +518,20 @@ fn is_repeatable(method: &Method) -> bool {
     )
 }
 
-/// Returns the refusal for a client whose own body broke off; the upstream did not fail then.
-fn at_fault(error: &CallError) -> Option<Rejection> {
+/// How a client's own body broke off while it passed through.
+enum BrokenUpload {
+    Late,
+    Malformed,
+}
+
+/// Returns how a call's client broke its own body off, if it did; the upstream did not fail then. It was sent the
+/// head and what came of the body, and may have acted on them.
+fn broken_upload(error: &CallError) -> Option<BrokenUpload> {
     let CallError::Lost(cause) = error else { return None };
     let cause = cause.downcast_ref::<hyper::Error>().filter(|cause| cause.is_user())?;
     let silent = cause.source().and_then(|source| source.downcast_ref::<io::Error>());
-    if silent.is_some_and(|silent| silent.kind() == io::ErrorKind::TimedOut) {
-        let detail = "The request's body did not arrive in time.";
-        return Some(Rejection::new(RejectionKind::RequestTimeout).detail(detail));
-    }
-    let detail = "The request's body could not be read.";
-    Some(Rejection::new(RejectionKind::RequestMalformed).detail(detail))
+    let is_late = silent.is_some_and(|silent| silent.kind() == io::ErrorKind::TimedOut);
+    Some(if is_late { BrokenUpload::Late } else { BrokenUpload::Malformed })
 }
 
 fn is_timeout(cause: &BoxError) -> bool {
