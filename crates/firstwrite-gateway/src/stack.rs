@@ -10,9 +10,9 @@
 //! 8. The call. How it ends decides what becomes of the key; where an answer is lost, or is a server error,
 //!    and the operation has a probe, that is asked.
 
+mod failures;
+
 use std::convert::Infallible;
-use std::error::Error as _;
-use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -23,10 +23,10 @@ use firstwrite::{
     ResponseBody, Seldom,
 };
 use firstwrite_core::{
-    BoxError, BoxFuture, ProblemBase, Rejection, RejectionKind, Timestamp, is_server_error,
+    BoxFuture, ProblemBase, Rejection, RejectionKind, Timestamp, is_server_error,
 };
 use http::header::{CONTENT_LENGTH, ORIGIN};
-use http::{Method, Request, Response, StatusCode, Version, request, response};
+use http::{Request, Response, StatusCode, Version, request, response};
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Incoming};
 use tower::{Layer as _, Service};
@@ -46,6 +46,7 @@ use crate::uncounted::Uncounted;
 use crate::unprotected::Unprotected;
 use crate::upstream::{AnswerBody, CallError, Caller, Upstreams};
 use crate::{grpc, head, path, traces, upgrade};
+use failures::broken_upload;
 
 /// Everything that a request passes, as it was set up; a reload makes another one.
 pub(crate) struct Stack {
@@ -353,80 +354,6 @@ impl Calls {
         refusal.to_response_at(&self.problem_base)
     }
 
-    /// No upstream could be reached: the request had no effect, and may be sent again.
-    fn not_sent(&self) -> Response<Bytes> {
-        let mut response = self.refusal(&Rejection::new(RejectionKind::UpstreamUnreachable));
-        // Its status alone would say that an answer was lost.
-        response.extensions_mut().insert(Effect::None);
-        response
-    }
-
-    /// There are too many calls under way: nothing was sent, and the request may be sent again.
-    fn no_room(&self) -> Response<Bytes> {
-        if let Some(left_out) = self.lines.no_room.now() {
-            tracing::warn!(
-                left_out,
-                "there are too many calls to upstreams; a request was refused"
-            );
-        }
-        self.overloaded("There are too many calls to the API under way. Nothing was sent.")
-    }
-
-    /// The attempt waited for room or a connection until its lease ended: nothing was sent, and the request may be
-    /// sent again.
-    fn too_late(&self) -> Response<Bytes> {
-        if let Some(left_out) = self.lines.too_late.now() {
-            tracing::warn!(
-                left_out,
-                "an attempt's lease ended before its call to an upstream could begin; nothing was sent"
-            );
-        }
-        self.overloaded(
-            "The call to the API could not begin before the key's lease ended. Nothing was sent.",
-        )
-    }
-
-    fn overloaded(&self, detail: &'static str) -> Response<Bytes> {
-        let refusal = Rejection::new(RejectionKind::Overloaded).detail(detail);
-        let mut response = self.refusal(&refusal);
-        // Nothing happened, and saying so frees the key.
-        response.extensions_mut().insert(Effect::None);
-        response
-    }
-
-    /// Answers a failed call that has no record.
-    pub(crate) fn failed(
-        &self,
-        error: &CallError,
-        method: &Method,
-        version: Version,
-    ) -> Response<ResponseBody> {
-        if let Some(broken) = broken_upload(error) {
-            let refused = match broken {
-                BrokenUpload::Late => Rejection::late_midway(is_repeatable(method)),
-                BrokenUpload::Malformed => Rejection::broken_midway(is_repeatable(method)),
-            };
-            return closing(self.refusal(&refused), version);
-        }
-        if let CallError::NoRoom = error {
-            return closing(self.no_room(), version);
-        }
-        if let CallError::LeaseEnded = error {
-            return closing(self.too_late(), version);
-        }
-        if let Some(left_out) = self.lines.failed.now() {
-            tracing::warn!(%error, left_out, "a call to an upstream failed");
-        }
-        let response = match error {
-            CallError::NoRoom | CallError::LeaseEnded | CallError::NotSent(_) => self.not_sent(),
-            CallError::Lost(cause) => {
-                let lost = Rejection::answer_lost(is_timeout(cause), is_repeatable(method));
-                self.refusal(&lost)
-            }
-        };
-        response.map(ResponseBody::from)
-    }
-
     fn count(&self, called: &Result<Response<AnswerBody>, CallError>, is_protected: bool) {
         let Some(metrics) = &self.metrics else { return };
         match called {
@@ -507,35 +434,6 @@ fn saying(mut answer: Answer, effect: Option<Effect>) -> Answer {
 
 fn whole(body: Bytes) -> Either<AnswerBody, Full<Bytes>> {
     Either::Right(Full::from(body))
-}
-
-/// Returns true if repeating a request of this method does no harm, by the method's definition (RFC 9110,
-/// section 9.2.2).
-fn is_repeatable(method: &Method) -> bool {
-    matches!(
-        *method,
-        Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE
-    )
-}
-
-/// How a client's own body broke off while it passed through.
-enum BrokenUpload {
-    Late,
-    Malformed,
-}
-
-/// Returns how a call's client broke its own body off, if it did; the upstream did not fail then. It was sent the
-/// head and what came of the body, and may have acted on them.
-fn broken_upload(error: &CallError) -> Option<BrokenUpload> {
-    let CallError::Lost(cause) = error else { return None };
-    let cause = cause.downcast_ref::<hyper::Error>().filter(|cause| cause.is_user())?;
-    let silent = cause.source().and_then(|source| source.downcast_ref::<io::Error>());
-    let is_late = silent.is_some_and(|silent| silent.kind() == io::ErrorKind::TimedOut);
-    Some(if is_late { BrokenUpload::Late } else { BrokenUpload::Malformed })
-}
-
-fn is_timeout(cause: &BoxError) -> bool {
-    cause.is::<tokio::time::error::Elapsed>()
 }
 
 /// Closes an HTTP/1 connection after a refusal, so that the rest of the request is not taken for the next one.

@@ -123,9 +123,10 @@ async fn serve(mut stream: TcpStream, answer: Arc<Mutex<Answer>>, asked: Arc<Mut
     frames.send(&[&frame(SETTINGS, 0, 0, &[]), &frame(SETTINGS, ACK, 0, &[])]).await;
     while let Some(found) = frames.read().await {
         let Answer { status, declared, end } = answer.lock().unwrap().clone();
-        let is_due = match end {
-            End::WholeEarlyThenReset(..) => found.kind == HEADERS,
-            _ => matches!(found.kind, HEADERS | DATA) && found.flags & END_STREAM != 0,
+        let is_due = if matches!(end, End::WholeEarlyThenReset(..)) {
+            found.kind == HEADERS
+        } else {
+            matches!(found.kind, HEADERS | DATA) && found.flags & END_STREAM != 0
         };
         if !is_due {
             continue;
