@@ -171,8 +171,10 @@ impl Store for BreakerStore {
     delegate_store!(inner: outbox, documents);
 
     fn capabilities(&self) -> Capabilities {
-        let answers_within = Some(self.options.call_timeout);
-        Capabilities { answers_within, ..self.inner.capabilities() }
+        let inner = self.inner.capabilities();
+        // A write that is not waited for any more may still be carried out within the store's own limit.
+        let answers_within = inner.answers_within.max(Some(self.options.call_timeout));
+        Capabilities { answers_within, ..inner }
     }
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {

@@ -152,7 +152,7 @@ impl Store for RedisStore {
             outbox: false,
             durable,
             server_time: true,
-            answers_within: None,
+            answers_within: Some(self.inner.router.address.options.answer_for),
         }
     }
 
