@@ -9,6 +9,7 @@ mod database;
 mod demo_apart;
 mod doctor;
 mod faults;
+mod first_steps;
 mod gateway;
 mod gateway_cache;
 mod gateway_faults;
