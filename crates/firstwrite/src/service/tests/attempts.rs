@@ -89,15 +89,9 @@ async fn only_an_answer_that_is_in_doubt_says_that_its_outcome_is_unknown() {
             let mut answered = answer(status, "said");
             let own = http::HeaderValue::from_static("unknown");
             answered.headers_mut().insert("idempotency-outcome", own);
-            answered.extensions_mut().extend(
-                effect
-                    .map(|effect| {
-                        let mut one = http::Extensions::new();
-                        one.insert(effect);
-                        one
-                    })
-                    .unwrap_or_default(),
-            );
+            if let Some(effect) = effect {
+                answered.extensions_mut().insert(effect);
+            }
             Ok(answered)
         });
         let answered = world.send(post("k", "{}")).await;
