@@ -148,8 +148,8 @@ impl OnLostAnswer {
 
 /// Meaning of a 5xx of the handler or upstream for its key, in [`Mode::Reserved`].
 ///
-/// Does not apply to 502, 504 and 408: an inner proxy sends these when it lost an answer, so they
-/// always count as a lost answer. So does a 5xx whose body breaks off.
+/// Does not apply to 502, 504 and 408: an inner proxy sends these when it lost an answer, so they count as a lost
+/// answer. So does a 5xx whose body breaks off. [`Effect::None`] in the answer takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnServerError {
     /// The key is free: the error is not cached, and a retry runs afresh. An effect that happened before
@@ -250,6 +250,11 @@ impl Policy {
         if self.kept_statuses.released.iter().any(StatusCode::is_success) {
             return Err(PolicyError(
                 "a 2xx cannot release its key: the request took effect, and a retry would run again",
+            ));
+        }
+        if self.kept_statuses.released.iter().copied().any(is_server_error) {
+            return Err(PolicyError(
+                "a server error is never kept: on_server_error says whether it releases its key, not the list",
             ));
         }
         if self.fingerprint.ignore.iter().any(|pointer| pointer.as_str().is_empty()) {
@@ -453,7 +458,8 @@ impl Default for Policy {
 }
 
 impl KeptStatuses {
-    /// Also releases the key on `status`, so that a retry runs afresh.
+    /// Also releases the key on `status`, so that a retry runs afresh. Not a 2xx, nor a 5xx, whose meaning
+    /// [`Policy::on_server_error`](field@Policy::on_server_error) sets; [`Policy::check`] refuses them.
     #[must_use]
     pub fn release_on(mut self, status: StatusCode) -> Self {
         self.released.push(status);
@@ -520,7 +526,9 @@ mod tests {
         let fingerprint =
             FingerprintRules { ignore: vec!["".parse().unwrap()], ..FingerprintRules::default() };
         let blind = Policy::default().fingerprint(fingerprint);
-        for policy in [short, upside_down, mute, hasty, freeing, blind] {
+        let idle = KeptStatuses::default().release_on(StatusCode::SERVICE_UNAVAILABLE);
+        let idle = Policy::default().kept_statuses(idle);
+        for policy in [short, upside_down, mute, hasty, freeing, idle, blind] {
             assert!(policy.check().is_err());
         }
         let kept_statuses = KeptStatuses::default().release_on(StatusCode::CONFLICT);

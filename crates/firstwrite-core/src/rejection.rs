@@ -106,6 +106,25 @@ impl Rejection {
         }
     }
 
+    /// The answer to a request without a record whose body made no sense in the middle, when its beginning had been
+    /// passed on to an upstream, which may have acted on it. The client is at fault, so it is a 400.
+    pub fn broken_midway(is_repeatable: bool) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, ..Self::answer_lost(false, is_repeatable) }.detail(
+            "The request's body could not be read to its end. What came of it was sent to the API, which may \
+             have acted on it.",
+        )
+    }
+
+    /// The answer to a request without a record whose body did not come to its end in time, when its beginning had
+    /// been passed on to an upstream, which may have acted on it. Not a 408, after which clients may repeat any
+    /// request by themselves.
+    pub fn late_midway(is_repeatable: bool) -> Self {
+        Self::answer_lost(true, is_repeatable).detail(
+            "The request's body did not arrive in time. What came of it was sent to the API, which may have \
+             acted on it.",
+        )
+    }
+
     /// The answer to a request whose own answer had this status, which says that nothing ran, and broke off.
     pub fn answer_cut(first_status: StatusCode) -> Self {
         let cut = Self::new(RejectionKind::AttemptFailed).detail(

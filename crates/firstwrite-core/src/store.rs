@@ -321,8 +321,8 @@ pub struct Capabilities {
     pub durable: bool,
     /// Time comes from a clock that all users of the store share.
     pub server_time: bool,
-    /// Time after which the store itself gives up a step, if it has a limit. A lease must be longer: a
-    /// reservation that is acknowledged after its own lease is of no use.
+    /// Time after which the store itself gives up a step (a statement, a command or a call), if it has a limit. A
+    /// lease must not be shorter: a reservation that is acknowledged after its own lease is of no use.
     pub answers_within: Option<Duration>,
 }
 

@@ -4,7 +4,10 @@
 //! refusal carry the same permission as the first answer.
 
 use bytes::Bytes;
-use firstwrite::{IDEMPOTENCY_EXPIRES, IDEMPOTENCY_INTERIM, IDEMPOTENT_REPLAYED, ResponseBody};
+use firstwrite::{
+    IDEMPOTENCY_EXPIRES, IDEMPOTENCY_INTERIM, IDEMPOTENCY_OUTCOME, IDEMPOTENT_REPLAYED,
+    ResponseBody,
+};
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
@@ -29,10 +32,11 @@ enum Origins {
 }
 
 /// Headers of every answer that pages may read, beside the few that they always may.
-static EXPOSED: [HeaderName; 8] = [
+static EXPOSED: [HeaderName; 9] = [
     IDEMPOTENT_REPLAYED,
     IDEMPOTENCY_EXPIRES,
     IDEMPOTENCY_INTERIM,
+    IDEMPOTENCY_OUTCOME,
     RETRY_AFTER,
     LOCATION,
     ETAG,

@@ -5,7 +5,10 @@ pub(crate) mod fuzzing;
 mod names;
 mod origin;
 
-use firstwrite::{Attempt, Effect, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_INTERIM, IDEMPOTENT_REPLAYED};
+use firstwrite::{
+    Attempt, Effect, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_INTERIM, IDEMPOTENCY_OUTCOME,
+    IDEMPOTENT_REPLAYED,
+};
 use firstwrite_core::{Rejection, RejectionKind};
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
@@ -184,6 +187,7 @@ fn is_ours(name: &HeaderName) -> bool {
     *name == IDEMPOTENT_REPLAYED
         || *name == IDEMPOTENCY_EXPIRES
         || *name == IDEMPOTENCY_INTERIM
+        || *name == IDEMPOTENCY_OUTCOME
         || name.as_str().starts_with("firstwrite-")
 }
 

@@ -1,5 +1,5 @@
-//! gRPC, as far as it concerns a gateway: calls that are not protected pass with their trailers, and protected
-//! ones are refused in words that gRPC clients understand.
+//! gRPC, as far as it concerns a gateway: calls that are not protected pass with their trailers where the
+//! upstream is spoken to in HTTP/2; others are refused in words that gRPC clients understand.
 
 use bytes::Bytes;
 use firstwrite_core::codec::percent;
@@ -18,6 +18,15 @@ pub(crate) fn is_call(headers: &HeaderMap) -> bool {
     headers.get_all(CONTENT_TYPE).iter().any(|value| kind(value).is_some())
 }
 
+/// Returns true if a call's status stands in trailers. That of gRPC-Web is part of the body.
+pub(crate) fn needs_trailers(headers: &HeaderMap) -> bool {
+    headers.get_all(CONTENT_TYPE).iter().filter_map(kind).any(|kind| !is_web(kind))
+}
+
+fn is_web(kind: &[u8]) -> bool {
+    kind.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(b"-web"))
+}
+
 /// Returns the part after `application/grpc` of a content type: nothing, or the name of a form of gRPC or of
 /// its messages.
 fn kind(content_type: &HeaderValue) -> Option<&[u8]> {
@@ -29,15 +38,27 @@ fn kind(content_type: &HeaderValue) -> Option<&[u8]> {
 }
 
 /// Returns the refusal of a gRPC call to a protected operation.
-pub(crate) fn refusal(request: &Parts) -> Rejection {
+pub(crate) fn protected(request: &Parts) -> Rejection {
     let operation = firstwrite::escape_path(request.uri.path());
+    let (place, http2) = if needs_trailers(&request.headers) {
+        ("in trailers, which a kept answer does not hold", " (with http2 = true in [gateway])")
+    } else {
+        ("in the body, which is not read, so that a failed call would be kept as a success", "")
+    };
     let detail = format!(
-        "A protected operation cannot be called over gRPC, whose status stands in trailers that a kept answer \
-         does not hold; nothing was run. In the gateway's file, under [[gateway.operations]], set \
-         operation = \"POST {operation}\" and unprotected = \"gRPC\" to let it pass without protection, or \
-         offer the action over plain HTTP."
+        "A protected operation cannot be called over gRPC, whose status stands {place}; nothing was run. In \
+         the gateway's file, under [[gateway.operations]], set operation = \"POST {operation}\" and \
+         unprotected = \"gRPC\" to let it pass without protection{http2}, or offer the action over plain HTTP."
     );
     Rejection::new(RejectionKind::GrpcUnsupported).detail(detail)
+}
+
+/// Returns the refusal of a gRPC call to an upstream over HTTP/1.1, where its trailers would be dropped.
+pub(crate) fn without_trailers() -> Rejection {
+    Rejection::new(RejectionKind::GrpcUnsupported).detail(
+        "A gRPC call ends with trailers, which pass only where the upstream is spoken to in HTTP/2; nothing was \
+         sent. Set http2 = true under [gateway] in the gateway's file.",
+    )
 }
 
 /// The refusal as gRPC clients read it: a response that consists of trailers only. They take an HTTP status
@@ -46,8 +67,7 @@ pub(crate) fn refusal(request: &Parts) -> Rejection {
 /// Returns `None` if the client could not read it so: gRPC needs HTTP/2, gRPC-Web does not.
 pub(crate) fn trailers_only(request: &Parts, refusal: &Rejection) -> Option<Response<Bytes>> {
     let content_type = request.headers.get(CONTENT_TYPE)?;
-    let is_web = kind(content_type)?.starts_with(b"-web");
-    if request.version < Version::HTTP_2 && !is_web {
+    if request.version < Version::HTTP_2 && !is_web(kind(content_type)?) {
         return None;
     }
     let mut response = Response::new(Bytes::new());

@@ -220,7 +220,9 @@ impl Metrics {
 
     pub(crate) fn call_failed(&self, error: &CallError) {
         match error {
-            CallError::NoRoom | CallError::NotSent(_) => self.not_sent.inc(),
+            CallError::NoRoom | CallError::LeaseEnded | CallError::NotSent(_) => {
+                self.not_sent.inc()
+            }
             CallError::Lost(_) => self.lost.inc(),
         };
     }

@@ -10,9 +10,9 @@
 //! 8. The call. How it ends decides what becomes of the key; where an answer is lost, or is a server error,
 //!    and the operation has a probe, that is asked.
 
+mod failures;
+
 use std::convert::Infallible;
-use std::error::Error as _;
-use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -23,10 +23,10 @@ use firstwrite::{
     ResponseBody, Seldom,
 };
 use firstwrite_core::{
-    BoxError, BoxFuture, ProblemBase, Rejection, RejectionKind, Timestamp, is_server_error,
+    BoxFuture, ProblemBase, Rejection, RejectionKind, Timestamp, is_server_error,
 };
 use http::header::{CONTENT_LENGTH, ORIGIN};
-use http::{Method, Request, Response, StatusCode, Version, request, response};
+use http::{Request, Response, StatusCode, Version, request, response};
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Incoming};
 use tower::{Layer as _, Service};
@@ -46,6 +46,7 @@ use crate::uncounted::Uncounted;
 use crate::unprotected::Unprotected;
 use crate::upstream::{AnswerBody, CallError, Caller, Upstreams};
 use crate::{grpc, head, path, traces, upgrade};
+use failures::broken_upload;
 
 /// Everything that a request passes, as it was set up; a reload makes another one.
 pub(crate) struct Stack {
@@ -82,6 +83,7 @@ pub(crate) struct Lines {
     failed: Seldom,
     silent: Seldom,
     no_room: Seldom,
+    too_late: Seldom,
     pub(crate) other_protocol: Seldom,
 }
 
@@ -187,14 +189,14 @@ impl Stack {
             metrics.inspect(|metrics| metrics.passed(response.status()));
             return Ok(response);
         }
+        if grpc::is_call(&parts.headers)
+            && let Err(refused) = self.check_grpc(&parts, operation.as_ref())
+        {
+            let readable = grpc::trailers_only(&parts, &refused);
+            let response = readable.unwrap_or_else(|| self.calls.refusal(&refused));
+            return Ok(closing(response, parts.version));
+        }
         if let Some(operation) = operation {
-            if grpc::is_call(&parts.headers) && Operations::is_protected(&operation, &parts) {
-                let refused = grpc::refusal(&parts);
-                metrics.inspect(|metrics| metrics.refused(&operation, refused.kind()));
-                let readable = grpc::trailers_only(&parts, &refused);
-                let response = readable.unwrap_or_else(|| self.calls.refusal(&refused));
-                return Ok(closing(response, parts.version));
-            }
             if let Some(limit) = &self.calls.operations.extras(&operation.name).age
                 && let Err(refused) = limit.check(&parts, (self.calls.clock)())
             {
@@ -217,6 +219,28 @@ impl Stack {
             RequestBody::with_trailers(body, idle_for_max, Arc::clone(&self.calls.names))
         };
         Ok(self.through(Request::from_parts(parts, body)).await)
+    }
+
+    /// Refuses a gRPC call whose status would be lost: in a kept answer, or on the way to and from an upstream.
+    fn check_grpc(
+        &self,
+        parts: &request::Parts,
+        operation: Option<&Operation>,
+    ) -> Result<(), Rejection> {
+        let metrics = self.calls.metrics.as_deref();
+        if let Some(operation) = operation
+            && Operations::is_protected(operation, parts)
+        {
+            let refused = grpc::protected(parts);
+            metrics.inspect(|metrics| metrics.refused(operation, refused.kind()));
+            return Err(refused);
+        }
+        if grpc::needs_trailers(&parts.headers) && !self.calls.upstreams.calling().http2 {
+            let refused = grpc::without_trailers();
+            metrics.inspect(|metrics| metrics.passed(refused.status()));
+            return Err(refused);
+        }
+        Ok(())
     }
 
     /// Answers what is asked of the gateway itself. No operation is looked for, and nothing is passed on.
@@ -307,6 +331,7 @@ impl Service<Request<RequestBody>> for Handler {
                     Ok(calls.not_sent().map(whole))
                 }
                 (Err(CallError::NoRoom), Some(_)) => Ok(calls.no_room().map(whole)),
+                (Err(CallError::LeaseEnded), Some(_)) => Ok(calls.too_late().map(whole)),
                 (Err(lost @ CallError::Lost(_)), Some(attempt)) => {
                     Box::pin(calls.ask_about(&attempt, operation.as_ref())).await.ok_or(lost)
                 }
@@ -329,55 +354,6 @@ impl Calls {
         refusal.to_response_at(&self.problem_base)
     }
 
-    /// No upstream could be reached: the request had no effect, and may be sent again.
-    fn not_sent(&self) -> Response<Bytes> {
-        let mut response = self.refusal(&Rejection::new(RejectionKind::UpstreamUnreachable));
-        // Its status alone would say that an answer was lost.
-        response.extensions_mut().insert(Effect::None);
-        response
-    }
-
-    /// There are too many calls under way: nothing was sent, and the request may be sent again.
-    fn no_room(&self) -> Response<Bytes> {
-        if let Some(left_out) = self.lines.no_room.now() {
-            tracing::warn!(
-                left_out,
-                "there are too many calls to upstreams; a request was refused"
-            );
-        }
-        let detail = "There are too many calls to the API under way. Nothing was sent.";
-        let refusal = Rejection::new(RejectionKind::Overloaded).detail(detail);
-        let mut response = self.refusal(&refusal);
-        response.extensions_mut().insert(Effect::None);
-        response
-    }
-
-    /// Answers a failed call that has no record.
-    pub(crate) fn failed(
-        &self,
-        error: &CallError,
-        method: &Method,
-        version: Version,
-    ) -> Response<ResponseBody> {
-        if let Some(refused) = at_fault(error) {
-            return closing(self.refusal(&refused), version);
-        }
-        if let CallError::NoRoom = error {
-            return closing(self.no_room(), version);
-        }
-        if let Some(left_out) = self.lines.failed.now() {
-            tracing::warn!(%error, left_out, "a call to an upstream failed");
-        }
-        let response = match error {
-            CallError::NoRoom | CallError::NotSent(_) => self.not_sent(),
-            CallError::Lost(cause) => {
-                let lost = Rejection::answer_lost(is_timeout(cause), is_repeatable(method));
-                self.refusal(&lost)
-            }
-        };
-        response.map(ResponseBody::from)
-    }
-
     fn count(&self, called: &Result<Response<AnswerBody>, CallError>, is_protected: bool) {
         let Some(metrics) = &self.metrics else { return };
         match called {
@@ -385,7 +361,7 @@ impl Calls {
             Ok(_response) if is_protected => {}
             Ok(response) => metrics.passed(response.status()),
             // A client's mistake says nothing of an upstream.
-            Err(error) if at_fault(error).is_some() => {}
+            Err(error) if broken_upload(error).is_some() => {}
             Err(error) => metrics.call_failed(error),
         }
     }
@@ -458,32 +434,6 @@ fn saying(mut answer: Answer, effect: Option<Effect>) -> Answer {
 
 fn whole(body: Bytes) -> Either<AnswerBody, Full<Bytes>> {
     Either::Right(Full::from(body))
-}
-
-/// Returns true if repeating a request of this method does no harm, by the method's definition (RFC 9110,
-/// section 9.2.2).
-fn is_repeatable(method: &Method) -> bool {
-    matches!(
-        *method,
-        Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE
-    )
-}
-
-/// Returns the refusal for a client whose own body broke off; the upstream did not fail then.
-fn at_fault(error: &CallError) -> Option<Rejection> {
-    let CallError::Lost(cause) = error else { return None };
-    let cause = cause.downcast_ref::<hyper::Error>().filter(|cause| cause.is_user())?;
-    let silent = cause.source().and_then(|source| source.downcast_ref::<io::Error>());
-    if silent.is_some_and(|silent| silent.kind() == io::ErrorKind::TimedOut) {
-        let detail = "The request's body did not arrive in time.";
-        return Some(Rejection::new(RejectionKind::RequestTimeout).detail(detail));
-    }
-    let detail = "The request's body could not be read.";
-    Some(Rejection::new(RejectionKind::RequestMalformed).detail(detail))
-}
-
-fn is_timeout(cause: &BoxError) -> bool {
-    cause.is::<tokio::time::error::Elapsed>()
 }
 
 /// Closes an HTTP/1 connection after a refusal, so that the rest of the request is not taken for the next one.

@@ -96,9 +96,10 @@ struct Refusal {
 /// Challenge after an invalid bearer token (RFC 6750).
 const INVALID_TOKEN: &str = "Bearer error=\"invalid_token\"";
 
-/// Explanation for a credential that would name another caller at the retry.
-const CHANGING: &str = "This credential changes from request to request: it is renewed, or signs each request. So it does not \
-     say that a retry is the same caller's, and nothing was run. Whoever runs the gateway can name callers \
+/// Explanation for a credential that may name another caller at the retry.
+const CHANGING: &str = "This credential is not of a kind that is known to stay the same: it is renewed, signs each request, or \
+     is of another scheme than Basic, ApiKey, Api-Key, X-API-Key, Key, Token and Bearer with an opaque token. So \
+     it does not say that a retry is the same caller's, and nothing was run. Whoever runs the gateway can name callers \
      by a claim of the token (a source `jwt` under [gateway.tenants]), or set `accept_changing = true` for \
      the source `authorization`: then a retry with another credential runs again.";
 

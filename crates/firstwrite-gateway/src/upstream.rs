@@ -110,6 +110,8 @@ pub(crate) struct Server {
 pub(crate) enum CallError {
     /// There are too many calls under way for another one to begin.
     NoRoom,
+    /// The attempt's lease ended before the call could begin: not a byte was sent, and no server is to blame.
+    LeaseEnded,
     /// Not a byte was sent.
     NotSent(BoxError),
     /// All or part of it was sent, and its effect is unknown.
@@ -182,6 +184,7 @@ impl Upstreams {
             match server.call(request, &self.calling, attempt).await {
                 Ok(response) => return Ok(response.map(|body| body.holding(permit))),
                 Err(Failed::Lost(cause)) => return Err(CallError::Lost(cause)),
+                Err(Failed::LeaseEnded) => return Err(CallError::LeaseEnded),
                 Err(Failed::NotSent(cause, given_back)) => {
                     server.health.failed();
                     causes = Some(cause);
@@ -223,6 +226,7 @@ fn has_other_coding(headers: &HeaderMap) -> bool {
 
 /// A call that failed, with the request where it can still be sent.
 enum Failed {
+    LeaseEnded,
     NotSent(BoxError, Option<Box<Request<RequestBody>>>),
     Lost(BoxError),
 }
@@ -265,7 +269,7 @@ impl Server {
             };
             // Connecting may take longer than a lease that is not renewed.
             if !may_begin(attempt) {
-                return Err(Failed::NotSent("the lease ended before the call began".into(), None));
+                return Err(Failed::LeaseEnded);
             }
             match self.send(sender, request, calling).await {
                 // It was closed meanwhile.
@@ -437,6 +441,7 @@ impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoRoom => f.write_str("not sent: too many calls are under way"),
+            Self::LeaseEnded => f.write_str("not sent: the lease ended before the call began"),
             Self::NotSent(cause) => write!(f, "not sent: {cause}"),
             Self::Lost(cause) => write!(f, "sent, and no answer: {cause}"),
         }

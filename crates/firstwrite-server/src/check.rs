@@ -26,6 +26,9 @@ const TENANTS: &str = "single";
 const PLAIN: &str = "PLAIN: a reader of the store can guess at request contents, such as card numbers, \
                      and check;\n                set fingerprint_secrets under [gateway], or [sealing]";
 
+/// Text for an operation of gRPC behind which the upstream is spoken to in HTTP/1.1.
+const NO_TRAILERS: &str = "its calls are refused, since trailers need HTTP/2;\n                set http2 = true under [gateway]";
+
 impl Settings {
     /// Plans every command that follows the file as its start does, and opens nothing: a file that holds
     /// here is refused by no start that is given the same flags.
@@ -71,7 +74,9 @@ impl Settings {
             if file.sealing.ring()?.is_some() { "yes" } else { "no" },
             if file.fingerprint_secrets()?.is_empty() { PLAIN } else { "keyed" }
         );
-        Ok(Self { said })
+        let grpc = file.gateway.grpc_without_trailers();
+        let grpc = grpc.map(|name| format!("  gRPC          {name}: {NO_TRAILERS}\n"));
+        Ok(Self { said: said + grpc.as_deref().unwrap_or_default() })
     }
 }
 

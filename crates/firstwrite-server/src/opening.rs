@@ -1,10 +1,11 @@
 //! Opening a store for a command, and the runtime it is used on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use firstwrite_core::Store;
-use firstwrite_store::{Access, KeyRing, SealedStore};
+use firstwrite_store::{Access, KeyRing, SealedStore, open_within};
 use tokio::runtime::Runtime;
 
 use crate::config::StoreUrl;
@@ -65,10 +66,14 @@ pub(crate) async fn open(url: &StoreUrl, access: Access) -> anyhow::Result<Arc<d
     firstwrite_store::open(&url.address(), access).await.map_err(|error| unopened(&error))
 }
 
-/// Opens a store for a service.
-pub(crate) async fn open_for_service(url: &StoreUrl, missing: Missing) -> anyhow::Result<Opened> {
+/// Opens a store for a service whose shortest lease is `lease_min`: the store's own time limit is no longer.
+pub(crate) async fn open_for_service(
+    url: &StoreUrl,
+    missing: Missing,
+    lease_min: Duration,
+) -> anyhow::Result<Opened> {
     let address = url.address();
-    match (firstwrite_store::open(&address, Access::Write).await, missing) {
+    match (open_within(&address, lease_min).await, missing) {
         (Ok(store), _) => Ok(Opened { store, is_new: false }),
         (Err(error), Missing::Refuse) if error.is_missing() => Err(anyhow!(
             "there is no store at {url}; check the address, or create a new and empty one with --create or \
@@ -78,7 +83,8 @@ pub(crate) async fn open_for_service(url: &StoreUrl, missing: Missing) -> anyhow
         (Err(_), Missing::Create) => {
             let created = firstwrite_store::create(&address).await;
             let is_new = created.map_err(|error| unopened(&error))?.is_new();
-            Ok(Opened { store: open(url, Access::Write).await?, is_new })
+            let store = open_within(&address, lease_min).await.map_err(|error| unopened(&error))?;
+            Ok(Opened { store, is_new })
         }
     }
 }

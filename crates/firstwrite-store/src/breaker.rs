@@ -170,9 +170,11 @@ impl Store for BreakerStore {
     delegate_store!(inner: outbox, documents);
 
     store_methods!(self;
-        capabilities() => Capabilities {
-            answers_within: Some(self.options.call_timeout),
-            ..self.inner.capabilities()
+        capabilities() => {
+            let inner = self.inner.capabilities();
+            // A write that is not waited for any more may still be carried out within the store's own limit.
+            let answers_within = inner.answers_within.max(Some(self.options.call_timeout));
+            Capabilities { answers_within, ..inner }
         },
         insert(draft) => self.write("inserting a record", || self.inner.insert(draft)),
         swap(id, guard, change, audit) => {

@@ -25,6 +25,7 @@ mod write;
 use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
+use std::time::Duration;
 
 use firstwrite_core::{Capabilities, Store, store_methods};
 
@@ -45,6 +46,7 @@ pub struct DynamoStore {
 
 struct Inner {
     link: Link,
+    call_timeout: Duration,
     reaping: tokio::sync::Mutex<Reaping>,
     locks: Locks,
     delivering: Delivering,
@@ -78,13 +80,14 @@ impl DynamoStore {
     }
 
     async fn open(url: &str, options: DynamoOptions, access: Access) -> Result<Self, OpenError> {
+        let call_timeout = options.call_timeout;
         let link = Link::new(Address::parse(url)?, options, access).await;
         // The first call tells whether the table can be used, and the service's time.
         let meta = table::check(&link, table::meta(&link).await?)?;
         tracing::info!(table = %link.address, ?access, "connected");
         let (reaping, locks) = (tokio::sync::Mutex::default(), Locks::default());
         let (link, delivering) = (link.with(meta), Delivering::default());
-        Ok(Self { inner: Arc::new(Inner { link, reaping, locks, delivering }) })
+        Ok(Self { inner: Arc::new(Inner { link, call_timeout, reaping, locks, delivering }) })
     }
 
     /// The SDK's client that this store uses, for reads of a handler's own. It retries nothing.
@@ -105,7 +108,7 @@ impl Store for DynamoStore {
             outbox: true,
             durable: true,
             server_time: false,
-            answers_within: None,
+            answers_within: Some(self.inner.call_timeout),
         },
         insert(draft) => swap::insert(self.link(), draft),
         swap(id, guard, change, audit) => async move {

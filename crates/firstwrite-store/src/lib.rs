@@ -82,7 +82,7 @@ pub use moving::MovingStore;
 pub use mysql::{MysqlOptions, MysqlStore, MysqlTx};
 #[cfg(feature = "mysql")]
 pub use mysql_async;
-pub use open::{Access, Migrated, OpenError, create, is_compiled_in, open};
+pub use open::{Access, Migrated, OpenError, create, is_compiled_in, open, open_within};
 #[cfg(feature = "postgres")]
 pub use postgres::{
     PipelinedBegin, Pooler, PostgresOptions, PostgresStore, PostgresTx, SchemaName,

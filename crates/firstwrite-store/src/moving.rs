@@ -52,7 +52,7 @@ impl MovingStore {
             outbox: store.outbox,
             durable: store.durable && other.durable,
             server_time: store.server_time && other.server_time,
-            answers_within: store.answers_within,
+            answers_within: store.answers_within.max(other.answers_within),
         }
     }
 

@@ -206,7 +206,7 @@ impl Store for MysqlStore {
             outbox: true,
             durable: true,
             server_time: true,
-            answers_within: None,
+            answers_within: Some(self.pool().server.address.options.statement_timeout),
         },
         outbox() => Some(self),
         documents() => Some(self),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use firstwrite_core::{BoxError, Store};
 
@@ -53,6 +54,22 @@ const KINDS: [Kind; 5] = [
 /// Relative paths are taken from the working directory. The store must be there: a mistyped address would
 /// otherwise be an empty store, in which every key used before runs again. [`create`] makes one.
 pub async fn open(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError> {
+    open_limited(url, access, Duration::MAX).await
+}
+
+/// Opens the store at `url` for writing, as [`open`] does, with a time limit of its steps of at most `limit`, so
+/// that leases as short as that can be kept. See [`Capabilities::answers_within`](firstwrite_core::Capabilities).
+pub async fn open_within(url: &str, limit: Duration) -> Result<Arc<dyn Store>, OpenError> {
+    open_limited(url, Access::Write, limit).await
+}
+
+async fn open_limited(
+    url: &str,
+    access: Access,
+    limit: Duration,
+) -> Result<Arc<dyn Store>, OpenError> {
+    // A build without any store has no use for them.
+    let _ = (access, limit);
     // Only the scheme is ever repeated: the rest may hold a password.
     let Some((scheme, _address)) = url.split_once(':') else {
         return Err(OpenError::new(format!("the store's address has no scheme; write {KNOWN}")));
@@ -61,29 +78,49 @@ pub async fn open(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError
     match scheme {
         #[cfg(feature = "sqlite")]
         "sqlite" => match access {
-            Access::Write => Ok(Arc::new(crate::SqliteStore::open(sqlite_path(url)?)?)),
+            Access::Write => {
+                let mut options = crate::SqliteOptions::default();
+                options.busy_for = options.busy_for.min(limit);
+                Ok(Arc::new(crate::SqliteStore::open_with(sqlite_path(url)?, options)?))
+            }
             Access::ReadOnly => {
                 Ok(Arc::new(crate::SqliteStore::open_read_only(sqlite_path(url)?)?))
             }
         },
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => match access {
-            Access::Write => Ok(Arc::new(crate::PostgresStore::connect(url).await?)),
+            Access::Write => {
+                let mut options = crate::PostgresOptions::default();
+                options.statement_timeout = options.statement_timeout.min(limit);
+                Ok(Arc::new(crate::PostgresStore::connect_with(url, options).await?))
+            }
             Access::ReadOnly => Ok(Arc::new(crate::PostgresStore::connect_read_only(url).await?)),
         },
         #[cfg(feature = "mysql")]
         "mysql" | "mariadb" => match access {
-            Access::Write => Ok(Arc::new(crate::MysqlStore::connect(url).await?)),
+            Access::Write => {
+                let mut options = crate::MysqlOptions::default();
+                options.statement_timeout = options.statement_timeout.min(limit);
+                Ok(Arc::new(crate::MysqlStore::connect_with(url, options).await?))
+            }
             Access::ReadOnly => Ok(Arc::new(crate::MysqlStore::connect_read_only(url).await?)),
         },
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "valkey" | "valkeys" => match access {
-            Access::Write => Ok(Arc::new(crate::RedisStore::connect(url).await?)),
+            Access::Write => {
+                let mut options = crate::RedisOptions::default();
+                options.answer_for = options.answer_for.min(limit);
+                Ok(Arc::new(crate::RedisStore::connect_with(url, options).await?))
+            }
             Access::ReadOnly => Ok(Arc::new(crate::RedisStore::connect_read_only(url).await?)),
         },
         #[cfg(feature = "dynamodb")]
         "dynamodb" => match access {
-            Access::Write => Ok(Arc::new(crate::DynamoStore::connect(url).await?)),
+            Access::Write => {
+                let mut options = crate::DynamoOptions::default();
+                options.call_timeout = options.call_timeout.min(limit);
+                Ok(Arc::new(crate::DynamoStore::connect_with(url, options).await?))
+            }
             Access::ReadOnly => Ok(Arc::new(crate::DynamoStore::connect_read_only(url).await?)),
         },
         _ => Err(not_openable(scheme)),

@@ -316,7 +316,7 @@ impl Store for PostgresStore {
             outbox: true,
             durable: true,
             server_time: true,
-            answers_within: None,
+            answers_within: Some(self.shared().server.address.options.statement_timeout),
         },
         outbox() => Some(self),
         documents() => Some(self),

@@ -169,7 +169,7 @@ impl Store for RedisStore {
             outbox: false,
             durable: self.inner.durable.0,
             server_time: true,
-            answers_within: None,
+            answers_within: Some(self.inner.router.address.options.answer_for),
         },
         insert(draft) => async move {
             let router = self.writes(moves::INSERTING)?;

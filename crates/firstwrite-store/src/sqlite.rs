@@ -33,6 +33,7 @@ use std::fmt;
 use std::future::ready;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use firstwrite_core::{
     Capabilities, Conclusion, Found, RecordId, Store, StoreError, StoreErrorKind, Transacted,
@@ -67,6 +68,8 @@ use writer_lock::WriterLock;
 pub struct SqliteStore {
     threads: Arc<Threads>,
     clock: Arc<StoreClock>,
+    /// Time for which a step waits for another program's lock on the file.
+    busy_for: Duration,
 }
 
 impl SqliteStore {
@@ -103,7 +106,7 @@ impl SqliteStore {
         let (clock, writes) = (Arc::new(clock), Writes { connection, lock, jump });
         let threads = Threads::start(&target, Some(writes), &options, &clock)?;
         tracing::info!(file = target.name, "opened for writing");
-        Ok(Self { threads: Arc::new(threads), clock })
+        Ok(Self { threads: Arc::new(threads), clock, busy_for: options.busy_for })
     }
 
     /// Opens the file at `path` for reading, alongside the process that writes to it. Operations that would
@@ -115,7 +118,7 @@ impl SqliteStore {
         let clock = Arc::new(followed.map_err(|error| target.unreadable(error))?);
         let threads = Threads::start(&target, None, &options, &clock)?;
         tracing::info!(file = target.name, "opened for reading");
-        Ok(Self { threads: Arc::new(threads), clock })
+        Ok(Self { threads: Arc::new(threads), clock, busy_for: options.busy_for })
     }
 
     /// Returns the SQL of the tables, with the meaning of their columns.
@@ -299,7 +302,7 @@ impl Store for SqliteStore {
             outbox: true,
             durable: true,
             server_time: true,
-            answers_within: None,
+            answers_within: Some(self.busy_for),
         },
         insert(draft) => {
             let draft = draft.clone();

@@ -28,6 +28,7 @@ use crate::coalesce::{Ended, Lead};
 use crate::exchange::{AnswerWhen, Call, Exchange};
 use crate::layer::Shared;
 use crate::lease::LeaseWatch;
+use crate::respond::IDEMPOTENCY_OUTCOME;
 use crate::{atomic, reserved, respond};
 
 /// The attempt a handler runs in: whose it is, under which key and fence.
@@ -174,6 +175,8 @@ pub(crate) async fn run(call: Call, policy: &Policy) -> Ran {
 /// its head says that nothing ran.
 async fn gathered(method: &Method, response: Response<ResponseBody>, policy: &Policy) -> Ran {
     let (mut parts, body) = response.into_parts();
+    // Only the layer says this, and clients act on it.
+    parts.headers.remove(IDEMPOTENCY_OUTCOME);
     let is_kept = policy.kept_statuses.keeps(parts.status);
     let passed_on = |answer| if is_kept { Ran::TooLarge(answer) } else { Ran::NotKept(answer) };
     if is_endless(&parts.headers) || body.is_declared_over(policy.response_bytes_max) {
@@ -213,11 +216,15 @@ async fn gathered(method: &Method, response: Response<ResponseBody>, policy: &Po
 }
 
 /// Returns true if fewer bytes came than the answer's `Content-Length` said. That of a 304, and of the answer to a
-/// HEAD, speaks of another answer's body.
+/// HEAD, speaks of another answer's body; a 204 and a 205 have none, whatever their length says.
 fn is_cut(method: &Method, parts: &response::Parts, length: usize) -> bool {
     let declared = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     let declared = declared.and_then(|value| value.parse::<usize>().ok());
-    let has_body = method != Method::HEAD && parts.status != StatusCode::NOT_MODIFIED;
+    let has_body = method != Method::HEAD
+        && !matches!(
+            parts.status,
+            StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED
+        );
     has_body && declared.is_some_and(|declared| length < declared)
 }
 

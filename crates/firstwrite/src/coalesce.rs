@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 use crate::body::ResponseBody;
 use crate::exchange::{AnswerWhen, Exchange};
 use crate::observe::{Place, RequestResult};
-use crate::respond;
+use crate::respond::{self, IDEMPOTENCY_OUTCOME};
 pub(crate) use seats::{IsJoint, Seat, Waiting};
 use seats::{Seats, Wanted};
 
@@ -103,6 +103,9 @@ pub(crate) enum Ended {
 pub(crate) struct ReleasedAnswer {
     outcome: Outcome,
     retry_after: HeaderValue,
+    is_in_doubt: bool,
+    /// The refusal that the answer is, if it is one: its document is written anew for each caller.
+    refusal: Option<Rejection>,
 }
 
 struct InFlight {
@@ -253,7 +256,12 @@ impl ReleasedAnswer {
         let retry_after = retry_after.unwrap_or_else(|| respond::seconds(policy.retry_after));
         let headers = policy.kept_headers.keep(answer.headers());
         let body = answer.body().gathered().unwrap_or_default();
-        Self { outcome: Outcome::new(answer.status(), headers, body), retry_after }
+        Self {
+            outcome: Outcome::new(answer.status(), headers, body),
+            retry_after,
+            is_in_doubt: answer.headers().contains_key(IDEMPOTENCY_OUTCOME),
+            refusal: answer.extensions().get::<Rejection>().cloned(),
+        }
     }
 
     /// The follower's answer.
@@ -261,6 +269,12 @@ impl ReleasedAnswer {
         // Not kept, so it does not expire.
         let mut response = respond::first(&self.outcome, None);
         response.headers_mut().insert(RETRY_AFTER, self.retry_after.clone());
+        if self.is_in_doubt {
+            respond::mark_in_doubt(response.headers_mut());
+        }
+        if let Some(refusal) = &self.refusal {
+            response.extensions_mut().insert(refusal.clone());
+        }
         response.extensions_mut().insert(RequestResult::Followed);
         response
     }

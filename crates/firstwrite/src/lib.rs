@@ -141,7 +141,8 @@ pub use observe::{
 pub use policies::{Operation, Policies, PolicyResolver};
 pub use probe::ProbeForm;
 pub use respond::{
-    ATTEMPT_TRACEPARENT, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_INTERIM, IDEMPOTENT_REPLAYED, json,
+    ATTEMPT_TRACEPARENT, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_INTERIM, IDEMPOTENCY_OUTCOME,
+    IDEMPOTENT_REPLAYED, json,
 };
 pub use routes::UncoveredRoutes;
 pub use seldom::Seldom;

@@ -161,9 +161,12 @@ impl RunningReservation<'_> {
                 let outcome = attempt::tombstone(answer.status(), answer.headers(), policy);
                 self.complete(outcome, answer, reply).await
             }
-            Ran::NotKept(answer) => {
+            Ran::NotKept(mut answer) => {
                 let said = answer.extensions().get::<Effect>().copied();
                 let is_lost = policy.meaning(answer.status(), said) == AnswerMeaning::Lost;
+                if is_lost {
+                    respond::mark_in_doubt(answer.headers_mut());
+                }
                 match policy.on_lost_answer {
                     OnLostAnswer::Uncertain | OnLostAnswer::Ask(_) if is_lost => {
                         let why = format!(

@@ -21,6 +21,9 @@ pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-
 pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 /// `true` on an answer that another will replace: retry the request, or read its status, for the final one.
 pub const IDEMPOTENCY_INTERIM: HeaderName = HeaderName::from_static("idempotency-interim");
+/// `unknown` on an answer of the handler or API that is passed on while its effect is in doubt: the key stays
+/// uncertain, or is free to run again. Never on an answer that is kept.
+pub const IDEMPOTENCY_OUTCOME: HeaderName = HeaderName::from_static("idempotency-outcome");
 /// Header of an outcome that holds the trace of its attempt, if the code that ran the attempt wrote it there.
 /// It is not for callers: the code that sends the answer removes it.
 pub const ATTEMPT_TRACEPARENT: HeaderName = HeaderName::from_static("firstwrite-traceparent");
@@ -187,6 +190,11 @@ pub(crate) fn stamp(headers: &mut HeaderMap, retained_until: Timestamp) {
     if let Ok(value) = HeaderValue::try_from(date) {
         headers.insert(IDEMPOTENCY_EXPIRES, value);
     }
+}
+
+/// Says in an answer that is passed on that its effect is in doubt.
+pub(crate) fn mark_in_doubt(headers: &mut HeaderMap) {
+    headers.insert(IDEMPOTENCY_OUTCOME, HeaderValue::from_static("unknown"));
 }
 
 /// A duration in whole seconds, rounded up.

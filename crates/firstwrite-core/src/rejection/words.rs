@@ -26,7 +26,9 @@ impl RejectionKind {
             Self::NotFound => "There is no such page",
             Self::KeyUnknown => "Nothing stands under this key",
             Self::UpgradeRefused => "A protected operation cannot change to another protocol",
-            Self::GrpcUnsupported => "A protected operation cannot be called over gRPC",
+            Self::GrpcUnsupported => {
+                "A gRPC call cannot be protected, and needs an upstream over HTTP/2"
+            }
             Self::UpstreamUnreachable => "The API behind the gateway could not be reached",
             Self::AnswerLost => "The API's answer was lost",
             Self::Overloaded => "There is no room for the request at the moment",
@@ -71,11 +73,13 @@ impl RejectionKind {
                 "Do not send the action again. Look its result up, at the Location if one is given."
             }
             Self::RequestMalformed => "Nothing was run. Correct the request.",
-            Self::RequestTimeout => "Nothing was run. Retry with the same key.",
+            Self::RequestTimeout => {
+                "Nothing was run. Send the request again, with the same key if it had one."
+            }
             Self::TargetTooLong => "The target is longer than 8 KiB. Nothing was run.",
             Self::HeadTooLarge => "Send fewer or shorter headers. Nothing was run.",
             Self::MethodNotAllowed => "This resource can only be read.",
-            Self::NotFound => "There is no problem of this code.",
+            Self::NotFound => "Nothing is served at this path; nothing was passed on.",
             Self::KeyUnknown => {
                 "Nothing stands under this key: it was not used, or it is free again."
             }

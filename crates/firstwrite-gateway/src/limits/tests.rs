@@ -107,7 +107,7 @@ async fn who_is_not_verified_here_shares_one_limit_of_new_keys_with_all_like_it(
     made("auth-abababababababababababab");
     made("/auth-cdcdcdcdcdcdcdcdcdcdcdcd/auth-cdcdcdcdcdcdcdcdcdcdcdcd");
     made("acme");
-    for stranger in ["anonymous", "auth-efefefefefefefefefefefef"] {
+    for stranger in ["anonymous", "single", "auth-efefefefefefefefefefefef"] {
         let refused = limits.may_make_key(&tenant(stranger)).unwrap_err();
         assert_eq!(refused.kind(), RejectionKind::RateLimited);
         assert_eq!(refused.to_response().headers()["retry-after"], "2");

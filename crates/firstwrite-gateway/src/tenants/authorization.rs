@@ -11,7 +11,7 @@ use super::identity::Identity;
 use super::reason::Reason;
 use super::settings::{AuthorizationSettings, SettingsError};
 
-mod changing;
+mod stable;
 
 /// The one `Authorization` header of a request.
 #[derive(Clone, Copy)]
@@ -113,7 +113,7 @@ impl Digests {
         {
             return Err(Reason::Malformed);
         }
-        if !self.accepts_changing && changing::is_changing(authorization.value) {
+        if !self.accepts_changing && !stable::is_stable(authorization.value) {
             return Err(Reason::Changing);
         }
         let value = authorization.canonical();

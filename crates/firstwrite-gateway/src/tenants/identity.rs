@@ -79,7 +79,7 @@ pub(crate) fn owner(tenant: &Tenant) -> Tenant {
 /// Returns true if the gateway did not verify the tenant: its name was made from what a caller showed, or from
 /// nothing. A verified credential cannot claim such a name.
 pub(crate) fn is_unverified(tenant: &Tenant) -> bool {
-    tenant.as_str() == ANONYMOUS || is_digest(tenant.as_str())
+    matches!(tenant.as_str(), ANONYMOUS | SINGLE) || is_digest(tenant.as_str())
 }
 
 /// The tenant of this name, unless it is one of those that are made here.

@@ -63,7 +63,7 @@ impl Reason {
             Self::Unclaimed => "a credential that no source takes",
             Self::SeveralValues => "a header stands there more than once",
             Self::Malformed => "malformed credential",
-            Self::Changing => "the credential changes from request to request",
+            Self::Changing => "the credential is not of a kind that stays the same",
             Self::TooLong => "credential over the limit",
             Self::KeyUnknown => "unknown API key",
             Self::NameInvalid => "the name cannot be a tenant",

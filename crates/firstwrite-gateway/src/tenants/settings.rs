@@ -74,9 +74,9 @@ pub struct AuthorizationSettings {
     /// Keys the digest, so that a tenant's name does not let anybody try passwords against it. At least 32
     /// bytes, the same for all gateways on one store; with another, all tenants are new.
     pub secret: Option<Document>,
-    /// Takes credentials that change from request to request too: tokens that are renewed (JWT), and schemes
-    /// that sign each request (`DPoP`, `Digest`, `SigV4`). A retry with another value is another tenant's, and
-    /// runs again. Default: `false`.
+    /// Takes credentials that are not known to stay the same too: tokens that are renewed (JWT), schemes that
+    /// sign each request (`DPoP`, `Digest`, `SigV4`), and unknown ones. A retry with another value is another
+    /// tenant's, and runs again. Default: `false`.
     #[serde(default)]
     pub accept_changing: bool,
 }

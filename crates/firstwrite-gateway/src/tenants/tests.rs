@@ -124,7 +124,7 @@ fn the_first_source_with_a_credential_decides() {
         (proxy(), vec![("x-tenant", "by-header"), ("authorization", "Other x")], "by-header"),
         (
             Some(peer("11.1.2.3", None)),
-            vec![("x-tenant", "by-header"), ("authorization", "Bearer-ish x")],
+            vec![("x-tenant", "by-header"), ("authorization", "ApiKey x")],
             "auth-",
         ),
     ];
@@ -353,6 +353,6 @@ fn no_credential_is_logged_shown_or_sent_back() {
     assert_eq!(logged.lines().count(), sent.len(), "{logged}");
     assert!(secrets.iter().all(|secret| !logged.contains(secret)), "{logged}");
     // Who verifies it elsewhere is named by a digest.
-    let digest = ask(&tenants, &request(None, &[("authorization", "Canary canary")])).unwrap();
+    let digest = ask(&tenants, &request(None, &[("authorization", "Token canary")])).unwrap();
     assert!(!digest.contains("anary"), "{digest}");
 }

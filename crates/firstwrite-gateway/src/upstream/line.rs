@@ -47,7 +47,7 @@ pub(super) async fn call(
         return not_sent("the line is down");
     }
     if !may_begin(attempt) {
-        return not_sent("the lease ended before the call began");
+        return Err(CallError::LeaseEnded);
     }
     match timeout(calling.answer_within, line.call(Request::from_parts(parts, body))).await {
         Ok(Ok(response)) => Ok(response.map(AnswerBody::whole)),

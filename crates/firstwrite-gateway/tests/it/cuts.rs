@@ -49,6 +49,19 @@ fn cut(status: &str, headers: &str) -> [String; 2] {
     ]
 }
 
+#[tokio::test]
+async fn a_length_where_no_body_can_be_is_no_cut() {
+    let upstream = Upstream::start().await;
+    let gateway = start(rules(&[&upstream])).await;
+    for (key, status, code) in [("a", "204 No Content", 204), ("b", "304 Not Modified", 304)] {
+        upstream.does(Script::Answer(format!("HTTP/1.1 {status}\r\ncontent-length: 5\r\n\r\n")));
+        let first = ask(gateway.address(), &post(key, "{}")).await;
+        assert_eq!((first.status(), first.text().as_str()), (code, ""), "{first:?}");
+        let again = ask(gateway.address(), &post(key, "{}")).await;
+        assert_eq!((again.status(), again.is_replay()), (code, true), "{again:?}");
+    }
+}
+
 /// Status and code of an answer.
 type Told = (u16, String);
 /// What a request and its retry were told, and how often the API was asked.

@@ -14,6 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::client::{ask, keyed};
 use crate::gateway::{rules, start};
 use crate::upstream::Upstream;
 
@@ -173,4 +174,27 @@ async fn an_answer_of_plain_http_keeps_its_trailers_over_http2() {
     let response = sender.send_request(request).await.unwrap();
     let trailers = response.into_body().collect().await.unwrap().trailers().cloned();
     assert_eq!(trailers.unwrap()["grpc-status"], "0");
+}
+
+#[tokio::test]
+async fn a_call_to_an_upstream_that_is_not_spoken_to_in_http2_is_refused() {
+    let upstream = Upstream::start().await;
+    let operations = Operations::new(Policy::default(), OperationExtras::default());
+    let operations = operations.unprotected(Method::POST, "/shop.Payments/{method}", "gRPC");
+    let operations = Arc::new(operations);
+    let gateway = start(Rules { operations, ..rules(&[&upstream]) }).await;
+    let (response, body, _) = call(&gateway, "/shop.Payments/Pay").await;
+    let headers = response.headers();
+    assert_eq!((response.status().as_u16(), body.len()), (200, 0));
+    assert_eq!(headers.get("grpc-status").unwrap(), "12");
+    let message = headers["grpc-message"].to_str().unwrap();
+    assert!(message.contains("http2 = true"), "{message}");
+    let plain = keyed("/shop.Payments/Pay", "k", "content-type: application/grpc\r\n", "{}");
+    let refused = ask(gateway.address(), &plain).await;
+    assert_eq!((refused.status(), refused.code().as_str()), (415, "grpc-unsupported"));
+    assert!(refused.text().contains("http2 = true"), "{}", refused.text());
+    assert_eq!(upstream.seen().len(), 0);
+    // gRPC-Web has its trailers in the body.
+    let web = keyed("/shop.Payments/Pay", "k", "content-type: application/grpc-web\r\n", "{}");
+    assert_eq!(ask(gateway.address(), &web).await.status(), 201);
 }

@@ -16,6 +16,7 @@ mod http2;
 mod http2_cases;
 mod identity;
 mod keys;
+mod late;
 mod limits;
 mod names;
 mod noise;

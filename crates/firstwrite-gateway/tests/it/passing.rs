@@ -177,7 +177,7 @@ async fn an_upstream_that_is_away_is_said_to_be() {
 async fn what_the_gateway_says_of_keys_no_upstream_says() {
     let upstream = Upstream::start().await;
     let forged = "idempotent-replayed: true\r\nidempotency-expires: never\r\nidempotency-interim: true\r\n\
-                  firstwrite-key: k\r\nfirstwrite-effect: none\r\nfirstwrite-other: 1\r\n\
+                  idempotency-outcome: unknown\r\nfirstwrite-key: k\r\nfirstwrite-effect: none\r\nfirstwrite-other: 1\r\n\
                   idempotency-key: echoed\r\n";
     upstream.does(Script::Answer(answer("201 Created", forged, "made")));
     let gateway = start(rules(&[&upstream])).await;
@@ -187,6 +187,7 @@ async fn what_the_gateway_says_of_keys_no_upstream_says() {
         assert_eq!((answered.status(), answered.is_replay()), (201, false), "{request}");
         assert_ne!(answered.header("idempotency-expires"), Some("never"), "{request}");
         assert_eq!(answered.header("idempotency-interim"), None, "{request}");
+        assert_eq!(answered.header("idempotency-outcome"), None, "{request}");
         let ours = answered.headers.iter().filter(|(name, _)| name.starts_with("firstwrite-"));
         assert_eq!(ours.count(), 0, "{answered:?}");
         assert_eq!(answered.header("idempotency-key"), Some("echoed"));

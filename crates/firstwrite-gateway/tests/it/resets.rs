@@ -24,12 +24,22 @@ enum End {
     Whole,
     /// As it should; at the same moment the server says that it needs no more of the request.
     WholeThenReset,
+    /// As it should, before the request's body has come; the server then resets the stream with this code.
+    WholeEarlyThenReset(LastFrame, u32),
     /// The stream is reset with this code.
     Reset(u32),
     /// The connection ends with this code.
     GoAway(u32),
     /// The connection ends without a word.
     HangUp,
+}
+
+/// Frame that ends an answer's stream.
+#[derive(Clone, Copy, Debug)]
+enum LastFrame {
+    Data,
+    EmptyData,
+    Trailers,
 }
 
 const NO_ERROR: u32 = 0;
@@ -112,23 +122,42 @@ async fn serve(mut stream: TcpStream, answer: Arc<Mutex<Answer>>, asked: Arc<Mut
     let mut frames = Frames(stream);
     frames.send(&[&frame(SETTINGS, 0, 0, &[]), &frame(SETTINGS, ACK, 0, &[])]).await;
     while let Some(found) = frames.read().await {
-        if !matches!(found.kind, HEADERS | DATA) || found.flags & END_STREAM == 0 {
+        let Answer { status, declared, end } = answer.lock().unwrap().clone();
+        let is_due = if matches!(end, End::WholeEarlyThenReset(..)) {
+            found.kind == HEADERS
+        } else {
+            matches!(found.kind, HEADERS | DATA) && found.flags & END_STREAM != 0
+        };
+        if !is_due {
             continue;
         }
         *asked.lock().unwrap() += 1;
-        let Answer { status, declared, end } = answer.lock().unwrap().clone();
         let id = found.stream;
         let length = declared.map(|length| length.to_string());
         let mut fields = vec![(":status", status.as_str())];
         fields.extend(length.as_deref().map(|length| ("content-length", length)));
-        let is_whole = matches!(end, End::Whole | End::WholeThenReset);
-        let last = if is_whole { END_STREAM } else { 0 };
+        let ends_with_data = matches!(
+            end,
+            End::Whole | End::WholeThenReset | End::WholeEarlyThenReset(LastFrame::Data, _)
+        );
+        let last = if ends_with_data { END_STREAM } else { 0 };
         let mut sent = frame(HEADERS, END_HEADERS, id, &block(&fields));
         sent.extend(frame(DATA, last, id, b"half"));
         let goaway = |code: u32| [id.to_be_bytes(), code.to_be_bytes()].concat();
         match end {
             End::Whole | End::HangUp => {}
             End::WholeThenReset => sent.extend(frame(RST_STREAM, 0, id, &NO_ERROR.to_be_bytes())),
+            End::WholeEarlyThenReset(last, code) => {
+                match last {
+                    LastFrame::Data => {}
+                    LastFrame::EmptyData => sent.extend(frame(DATA, END_STREAM, id, b"")),
+                    LastFrame::Trailers => {
+                        let trailers = block(&[("x-sum", "1")]);
+                        sent.extend(frame(HEADERS, END_HEADERS | END_STREAM, id, &trailers));
+                    }
+                }
+                sent.extend(frame(RST_STREAM, 0, id, &code.to_be_bytes()));
+            }
             End::Reset(code) => sent.extend(frame(RST_STREAM, 0, id, &code.to_be_bytes())),
             End::GoAway(code) => sent.extend(frame(GOAWAY, 0, 0, &goaway(code))),
         }
@@ -186,6 +215,31 @@ async fn an_answer_that_came_whole_is_kept_whatever_follows() {
         let first = ask(gateway.address(), &post(key, "{}")).await;
         assert_eq!((first.status(), first.text().as_str()), (201, "half"), "{end:?}");
         assert!(ask(gateway.address(), &post(key, "{}")).await.is_replay(), "{end:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_came_whole_before_the_request_was_sent_is_kept() {
+    let api = Api::start().await;
+    let gateway = api.gateway().await;
+    // More than the API takes of a stream before it grants more.
+    let large = format!("\"{}\"", "x".repeat(200_000));
+    let mut key = 0;
+    for last in [LastFrame::Data, LastFrame::EmptyData, LastFrame::Trailers] {
+        for declared in [None, Some(4)] {
+            for code in [NO_ERROR, CANCEL] {
+                key += 1;
+                let asks = format!("{last:?} {declared:?} {code}");
+                let request = post(&format!("k{key}"), &large);
+                api.does("201", declared, End::WholeEarlyThenReset(last, code));
+                let first = ask(gateway.address(), &request).await;
+                assert_eq!((first.status(), first.text().as_str()), (201, "half"), "{asks}");
+                assert!(ask(gateway.address(), &request).await.is_replay(), "{asks}");
+                let passed = request.replacen("POST", "PUT", 1);
+                let passed = ask(gateway.address(), &passed).await;
+                assert_eq!((passed.status(), passed.text().as_str()), (201, "half"), "{asks}");
+            }
+        }
     }
 }
 

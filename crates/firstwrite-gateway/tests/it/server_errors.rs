@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use firstwrite::{OnServerError, Policy, ProbeForm};
+use firstwrite::{OnConflict, OnLostAnswer, OnServerError, Policy, ProbeForm};
 use firstwrite_gateway::{Calling, OperationExtras, Operations, Probe, ProbeSettings, Rules};
 
-use crate::client::{ask, post};
+use crate::client::{Client, ask, post};
 use crate::gateway::{rules, start};
 use crate::upstream::{Script, Upstream, answer};
 
@@ -118,5 +118,73 @@ async fn a_probe_is_asked_after_every_server_error() {
         for said in [&no, &silence] {
             assert_eq!(probed(error, said).await, (code, 409, 1), "{error}: too early to tell");
         }
+    }
+}
+
+/// What the answer says of its outcome, for an operation with this policy.
+async fn told(policy: Policy, error: &str, headers: &str) -> (u16, Option<String>) {
+    let upstream = Upstream::start().await;
+    upstream.does(Script::Answer(answer(error, headers, "")));
+    let operations = protected(policy);
+    let gateway = start(Rules { operations, ..rules(&[&upstream]) }).await;
+    let first = ask(gateway.address(), &post("k", "{}")).await;
+    (first.status(), first.header("idempotency-outcome").map(str::to_owned))
+}
+
+#[tokio::test]
+async fn an_answer_whose_effect_is_in_doubt_says_so_whatever_its_status() {
+    let unknown = || Some("unknown".to_owned());
+    let lost = || Policy::default().on_server_error(OnServerError::Lost);
+    let resend = || Policy::default().on_lost_answer(OnLostAnswer::Resend);
+    for error in ["500 Internal Server Error", "501 Not Implemented", "505 Nothing"] {
+        let status = error[..3].parse().unwrap();
+        assert_eq!(told(lost(), error, "").await, (status, unknown()));
+        assert_eq!(told(Policy::default(), error, "").await, (status, None), "it is released");
+        // An API that sends the header by itself is not believed.
+        let forged = "idempotency-outcome: unknown\r\n";
+        assert_eq!(told(Policy::default(), error, forged).await, (status, None));
+        let nothing = "firstwrite-effect: none\r\n";
+        assert_eq!(told(lost(), error, nothing).await, (status, None));
+    }
+    for error in ["502 Bad Gateway", "504 Gateway Timeout", "408 Request Timeout"] {
+        let status = error[..3].parse().unwrap();
+        assert_eq!(told(Policy::default(), error, "").await, (status, unknown()));
+        assert_eq!(told(resend(), error, "").await, (status, unknown()));
+    }
+    for error in ["401 Unauthorized", "425 Too Early", "429 Too Many", "431 Too Large", "500 No"] {
+        let status = error[..3].parse().unwrap();
+        let happened = "firstwrite-effect: happened\r\n";
+        assert_eq!(told(Policy::default(), error, happened).await, (status, unknown()), "{error}");
+        assert_eq!(told(resend(), error, happened).await, (status, unknown()), "{error}");
+    }
+    for kept in ["201 Created", "404 Not Found"] {
+        for header in ["", "firstwrite-effect: happened\r\n", "idempotency-outcome: unknown\r\n"] {
+            assert_eq!(told(lost(), kept, header).await.1, None, "{kept} {header}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_waited_for_an_answer_in_doubt_is_told_the_same() {
+    let upstream = Upstream::start().await;
+    upstream.does(Script::AnswerLater(answer("502 Bad Gateway", "", "")));
+    let policy = Policy::default()
+        .on_lost_answer(OnLostAnswer::Resend)
+        .on_conflict(OnConflict::Wait(Duration::from_secs(20)));
+    let operations = protected(policy);
+    let gateway = start(Rules { operations, ..rules(&[&upstream]) }).await;
+    let mut first = Client::connect(gateway.address()).await;
+    first.send(&post("k", "{}")).await;
+    upstream.arrived().await;
+    let mut second = Client::connect(gateway.address()).await;
+    second.send(&post("k", "{}")).await;
+    // Answered at once: the second, which was sent before, is in the gateway by now.
+    let seen = ask(gateway.address(), &post("k", "{\"other\":1}")).await;
+    assert_eq!(seen.status(), 422, "{seen:?}");
+    upstream.release();
+    for client in [&mut first, &mut second] {
+        let answered = client.read().await.unwrap();
+        let said = answered.header("idempotency-outcome");
+        assert_eq!((answered.status(), said), (502, Some("unknown")), "{answered:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite::{Policy, memory_store};
-use firstwrite_gateway::{Calling, Gateway, Listening, Rules, Target};
+use firstwrite_gateway::{Calling, Gateway, Listening, Operations, Rules, Target};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -79,10 +79,34 @@ async fn a_body_that_does_not_come_in_time_is_a_408_and_nothing_is_reserved() {
         let mut client = Client::connect(gateway.address()).await;
         client.send(&format!("PUT /feed HTTP/1.1\r\nhost: a\r\n{framing}")).await;
         let late = client.read().await.unwrap();
-        assert_eq!((late.status(), late.header("connection")), (408, Some("close")), "{framing}");
+        assert_eq!((late.status(), late.header("connection")), (504, Some("close")), "{framing}");
         assert!(client.is_closed().await);
     }
     assert_eq!(upstream.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn a_body_that_passes_through_and_breaks_off_may_have_taken_effect() {
+    let upstream = Upstream::start().await;
+    let usual = rules(&[&upstream]);
+    let calling = Calling { idle_for_max: SHORT, ..usual.calling.clone() };
+    let operations = Arc::new(Operations::only_named());
+    let gateway = start(Rules { calling, operations, ..usual }).await;
+    for (body, status) in [("9\r\nha", 504), ("4\r\nhalf\r\nno length\r\n", 400)] {
+        for (method, retryable) in [("POST", false), ("PATCH", false), ("PUT", true)] {
+            let head = format!("{method} /bulk HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked");
+            let mut client = Client::connect(gateway.address()).await;
+            client.send(&format!("{head}\r\n\r\n{body}")).await;
+            let late = client.read().await.unwrap();
+            assert_eq!((late.status(), late.code().as_str()), (status, "answer-lost"), "{late:?}");
+            let document: serde_json::Value = serde_json::from_slice(&late.body).unwrap();
+            assert_eq!(document["retryable"], retryable, "{method} {body}");
+            let may_retry = late.header("retry-after").is_some();
+            assert_eq!((may_retry, late.header("connection")), (retryable, Some("close")));
+            let detail = document["detail"].as_str().unwrap();
+            assert!(detail.contains("may have"), "{detail}");
+        }
+    }
 }
 
 #[tokio::test]

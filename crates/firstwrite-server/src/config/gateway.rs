@@ -184,8 +184,8 @@ struct LimitsSection {
     /// Requests under a key at the same time, counted by each gateway.
     in_flight_max: Option<NonZeroU32>,
     /// New keys in a second of all tenants together that the gateway did not verify itself: callers without
-    /// credentials, and those of the source `authorization`; after a pause, twice as many at once. Strangers can
-    /// use it up. Not for one tenant alone. Default: `1000`.
+    /// credentials, those of the source `authorization`, and everybody where the source is `single`; after a
+    /// pause, twice as many at once. Strangers can use it up. Not for one tenant alone. Default: `1000`.
     unverified_new_keys_per_second: Option<f64>,
     /// Keys in the store, whichever gateway made them.
     active_keys_max: Option<u64>,
@@ -464,6 +464,25 @@ impl GatewaySection {
         let forwarded = operations.check_forwarded(self.forward_key.into());
         forwarded.map_err(|why| wrong("gateway.forward_key", why))?;
         Ok(operations)
+    }
+}
+
+impl GatewaySection {
+    /// Returns the first operation that is left unprotected for gRPC, where the upstream is not spoken to in
+    /// HTTP/2: its calls are refused.
+    pub(crate) fn grpc_without_trailers(&self) -> Option<String> {
+        if self.http2 == Some(true) {
+            return None;
+        }
+        let is_grpc = |section: &&OperationSection| {
+            let reason = section.unprotected.as_deref().unwrap_or_default().to_ascii_lowercase();
+            reason.contains("grpc") && !reason.contains("grpc-web")
+        };
+        let section = self.operations.iter().chain(&self.default).find(is_grpc)?;
+        Some(section.operation.as_ref().map_or_else(
+            || "gateway.default".to_owned(),
+            |OperationName { method, pattern }| format!("{method} {pattern}"),
+        ))
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use firstwrite_core::Store;
 use firstwrite_store::{
-    Access, BreakerOptions, BreakerStore, CacheOptions, CacheScope, CachedStore, KeyRing,
-    MovingStore, PostgresStore, SealedStore,
+    BreakerOptions, BreakerStore, CacheOptions, CacheScope, CachedStore, KeyRing, MovingStore,
+    PostgresOptions, PostgresStore, SealedStore, open_within,
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -23,7 +23,7 @@ pub(super) struct Wanted {
     pub(super) other: Option<StoreUrl>,
     /// Redis server that caches completed records.
     pub(super) cache: Option<String>,
-    /// The shortest lease of any operation: no call waits longer than that.
+    /// The shortest lease of any operation: no step of the store takes longer than that, nor is waited for.
     pub(super) lease_min: Duration,
 }
 
@@ -45,13 +45,15 @@ pub(super) struct Opened {
 pub(super) async fn open(named: &NamedStore, wanted: Wanted) -> anyhow::Result<Opened> {
     let url = &named.url;
     let opening::Opened { store: mut plain, is_new } =
-        opening::open_for_service(url, wanted.missing).await?;
+        opening::open_for_service(url, wanted.missing, wanted.lease_min).await?;
     if let Some(other) = &wanted.other {
-        plain = Arc::new(MovingStore::new(plain, opening::open(other, Access::Write).await?));
+        let other = open_within(&other.address(), wanted.lease_min).await;
+        let other = other.map_err(|error| opening::unopened(&error))?;
+        plain = Arc::new(MovingStore::new(plain, other));
     }
     let mut scope = None;
     if wanted.cache.is_some() {
-        let serving = postgres(url).await?;
+        let serving = postgres(url, wanted.lease_min).await?;
         scope = Some(
             CacheScope::of_postgres(&serving).await.context("cannot tell which database it is")?,
         );
@@ -100,8 +102,10 @@ impl Opened {
 
 /// The store that serves behind a cache. The cache's scope is taken from this very handle: only the one
 /// that is in use learns that its server has another life.
-async fn postgres(url: &StoreUrl) -> anyhow::Result<PostgresStore> {
-    let opened = PostgresStore::connect(&url.address()).await;
+async fn postgres(url: &StoreUrl, lease_min: Duration) -> anyhow::Result<PostgresStore> {
+    let mut options = PostgresOptions::default();
+    options.statement_timeout = options.statement_timeout.min(lease_min);
+    let opened = PostgresStore::connect_with(&url.address(), options).await;
     opened.map_err(|error| opening::unopened(&error))
 }
 

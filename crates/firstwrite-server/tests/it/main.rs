@@ -10,6 +10,7 @@ mod demo_apart;
 mod deployed;
 mod doctor;
 mod faults;
+mod first_steps;
 mod gateway;
 mod gateway_cache;
 mod gateway_faults;

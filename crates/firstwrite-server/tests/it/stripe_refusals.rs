@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::Command;
 
+use firstwrite_core::{Rejection, RejectionKind};
 use serde_json::{Value, json};
 
 use crate::network::Reach;
@@ -77,6 +78,25 @@ fn raises_on_every_refusal(library: &Library) {
     refused(&call("order-4", "tea"), 503);
     reach.give_back();
     refused(&library.call(before_nobody(), "order-5", "tea"), 502);
+
+    // Every other kind, as it would be sent: what a client does with it goes by the document alone.
+    let stub = Upstream::answering(|effect| document(effect.client_key()));
+    for kind in RejectionKind::ALL {
+        let ended = library.call(stub.address, kind.code(), "tea");
+        refused(&ended, Rejection::new(kind).status().as_u16());
+    }
+}
+
+/// The refusal whose code is the request's key, as bytes of HTTP.
+fn document(code: &str) -> Vec<u8> {
+    let kind = RejectionKind::ALL.into_iter().find(|kind| kind.code() == code).unwrap();
+    let (parts, body) = Rejection::new(kind).to_response().into_parts();
+    let status = format!("{} {}", parts.status.as_u16(), code);
+    let headers = parts
+        .headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {}\r\n", value.to_str().unwrap()));
+    answer(&status, &headers.collect::<String>(), &body)
 }
 
 /// A gateway before a server that is not there. It lives as long as the test's process needs it.

@@ -23,7 +23,11 @@ async fn run(tables: Tables) -> Report {
     make_business(&tables).await;
     let fresh = || -> BoxFuture<'static, Arc<dyn Subject>> {
         let tables = tables.clone();
-        Box::pin(async move { Arc::new(DynamoSubject::new(&tables).await) as Arc<dyn Subject> })
+        Box::pin(async move {
+            let subject: Arc<dyn Subject> = Arc::new(DynamoSubject::new(&tables).await);
+            assert!(subject.store().capabilities().answers_within.is_some(), "it names its limit");
+            subject
+        })
     };
     let report = conformance::run_all(fresh, "").await;
     println!("{report}");

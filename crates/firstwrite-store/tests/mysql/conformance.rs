@@ -16,7 +16,11 @@ pub(crate) async fn conforms(store: &str, database: Database) {
     let report = conformance::assert_conforms(|| {
         let tables = tables.clone();
         Box::pin(async move {
-            Arc::new(tables.subject(MysqlOptions::default()).await) as Arc<dyn Subject>
+            let options = MysqlOptions::default();
+            let limit = options.statement_timeout;
+            let subject: Arc<dyn Subject> = Arc::new(tables.subject(options).await);
+            assert_eq!(subject.store().capabilities().answers_within, Some(limit));
+            subject
         })
     })
     .await;

@@ -14,7 +14,12 @@ async fn conforms(database: Database, options: PostgresOptions) -> Report {
     let tables = Tables::new(&database).await;
     let report = conformance::assert_conforms(|| {
         let (tables, options) = (tables.clone(), options.clone());
-        Box::pin(async move { Arc::new(tables.subject(options).await) as Arc<dyn Subject> })
+        Box::pin(async move {
+            let limit = options.statement_timeout;
+            let subject: Arc<dyn Subject> = Arc::new(tables.subject(options).await);
+            assert_eq!(subject.store().capabilities().answers_within, Some(limit));
+            subject
+        })
     })
     .await;
     println!("{report}");

@@ -22,7 +22,11 @@ const NOT_CLAIMED: [&str; 6] = [
 pub(crate) async fn conforms(store: &str, server: &str) {
     let report = conformance::assert_conforms(|| {
         let url = format!("{server}?prefix={}", new_prefix());
-        Box::pin(async move { Arc::new(RedisSubject::new(&url).await) as Arc<dyn Subject> })
+        Box::pin(async move {
+            let subject: Arc<dyn Subject> = Arc::new(RedisSubject::new(&url).await);
+            assert!(subject.store().capabilities().answers_within.is_some(), "it names its limit");
+            subject
+        })
     })
     .await;
     println!("{report}");

@@ -4,6 +4,8 @@
 
 mod app;
 mod connections;
+#[cfg(feature = "axum")]
+mod cors;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
 mod handler_transaction;

@@ -10,6 +10,10 @@ use tower::ServiceExt as _;
 
 use crate::app::{App, Effects};
 
+#[cfg(feature = "axum")]
+#[expect(dead_code, reason = "its main is for people")]
+#[path = "../../examples/axum_cors.rs"]
+pub(crate) mod axum_cors;
 #[cfg(feature = "sqlite")]
 #[expect(dead_code, reason = "its main is for people")]
 #[path = "../../examples/axum_sqlite.rs"]
@@ -111,5 +115,5 @@ fn the_guide_shows_the_code_that_is_run() {
         shown.push(name.rsplit('/').next().unwrap().to_owned());
     }
     shown.dedup();
-    assert_eq!(shown, ["axum_sqlite.rs", "axum_sqlx.rs", "hyper_plain.rs"]);
+    assert_eq!(shown, ["axum_sqlite.rs", "axum_sqlx.rs", "hyper_plain.rs", "axum_cors.rs"]);
 }

@@ -8,7 +8,7 @@ use firstwrite::{
     AfterRetention, BodyForm, FingerprintRules, HeaderPolicy, KeyRequirement, OnConflict,
     OnLostAnswer, OnServerError, Pointer, Policy, ProbeForm, RespondAsync,
 };
-use firstwrite_core::KeptStatuses;
+use firstwrite_core::{KeptStatuses, is_server_error};
 use firstwrite_gateway::{AgeLimit, Calling, OperationExtras, Probe, ProbeSettings, Signed};
 use serde::Deserialize;
 
@@ -44,7 +44,7 @@ pub(super) struct OperationSection {
     /// Time for the body of an answer that is kept; a slower one is passed on and not kept. Default: `"10m"`.
     response_within: Option<Span>,
     /// Statuses that release the key, besides 401, 407, 421, 425, 429, 431 and those that `on_server_error` means.
-    /// Never 2xx, 408, 502 or 504.
+    /// Never 2xx, 408 or a server error.
     #[serde(default)]
     released_statuses: BTreeSet<u16>,
     /// Headers of answers that are kept, besides the usual ones.
@@ -56,8 +56,8 @@ pub(super) struct OperationSection {
     /// Meaning of a lost answer: unknown, the API recognises the key, or a probe asks. Default:
     /// `"uncertain"`.
     on_lost_answer: Option<LostAnswer>,
-    /// Meaning of a 5xx other than 502, 504 and one that is cut off, which always count as a lost answer.
-    /// Default: `"release"`.
+    /// Meaning of a 5xx other than 502, 504 and one that is cut off, which count as a lost answer unless the API
+    /// says `Firstwrite-Effect: none`. Default: `"release"`.
     on_server_error: Option<ServerError>,
     /// Meaning of a key after its retention: it is new, or refused for so much longer. Default:
     /// `"fresh"`.
@@ -400,8 +400,12 @@ fn released(code: u16) -> Result<StatusCode, String> {
         Ok(StatusCode::REQUEST_TIMEOUT | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT) => {
             Err(format!("released_statuses: {code} is always a lost answer (on_lost_answer)"))
         }
-        Ok(status) if (200..600).contains(&code) => Ok(status),
-        Ok(_) | Err(_) => Err(format!("released_statuses: {code} is no status from 300 to 599")),
+        Ok(status) if is_server_error(status) => Err(format!(
+            "released_statuses: {code} is a server error, whose meaning on_server_error sets; the API can say \
+             Firstwrite-Effect: none"
+        )),
+        Ok(status) if (200..500).contains(&code) => Ok(status),
+        Ok(_) | Err(_) => Err(format!("released_statuses: {code} is no status from 300 to 499")),
     }
 }
 

@@ -181,8 +181,10 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ),
     ("default.released_statuses = [502]", "always a lost answer"),
     ("default.released_statuses = [408]", "always a lost answer"),
-    ("default.released_statuses = [100]", "300 to 599"),
-    ("default.released_statuses = [600]", "300 to 599"),
+    ("default.released_statuses = [100]", "300 to 499"),
+    ("default.released_statuses = [500]", "on_server_error"),
+    ("default.released_statuses = [409, 503]", "on_server_error"),
+    ("default.released_statuses = [600]", "on_server_error"),
     ("default.age = { header = 'x-at', max = '0s' }", "age.max"),
     (
         "default.on_lost_answer.probe = { url = '/{key}', status = 500 }",
@@ -336,7 +338,7 @@ fn a_setting_that_could_never_take_effect_is_refused() {
     }
     for fine in [
         "default = { unprotected = 'r', lease = '7s' }",
-        "default.released_statuses = [409, 503]",
+        "default.released_statuses = [409, 423]",
         "optional_keys = true\ndefault.key = 'optional'",
         "cors.origins = ['https://shop.example:8443', 'http://[::1]:5173', 'http://a_b.test']",
         "cors = { origins = ['https://shop.example'], expose = ['*'] }",

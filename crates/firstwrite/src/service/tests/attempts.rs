@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use firstwrite_core::{
-    AuditEntry, Fence, KeptHeaders, OnLostAnswer, Outcome, Policy, StateKind, Store,
+    AuditEntry, Effect, Fence, KeptHeaders, OnLostAnswer, Outcome, Policy, StateKind, Store,
     StoreErrorKind, protocol,
 };
 use firstwrite_testkit::sample;
@@ -55,6 +55,49 @@ async fn an_answer_that_is_shorter_than_it_said_is_not_kept() {
     assert_eq!(state(&world, "k").await, Some(StateKind::Uncertain));
     assert_eq!(world.send(post("k", "{}")).await.summary(), "409 outcome-unknown");
     assert_eq!(world.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_length_where_no_body_can_be_is_no_cut() {
+    for status in [204, 205, 304] {
+        let world = World::new(Policy::default(), move |_, _| async move {
+            let mut bare = answer(status, "");
+            bare.headers_mut().insert("content-length", http::HeaderValue::from_static("5"));
+            Ok(bare)
+        });
+        for _ in 0..2 {
+            assert_eq!(world.send(post("k", "{}")).await.summary(), format!("{status} "));
+        }
+        assert_eq!(state(&world, "k").await, Some(StateKind::Completed));
+        assert_eq!(world.runs(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_an_answer_that_is_in_doubt_says_that_its_outcome_is_unknown() {
+    let resend = Policy::default().on_lost_answer(OnLostAnswer::Resend);
+    for (policy, status, effect, said) in [
+        (Policy::default(), 502, None, Some("unknown")),
+        (resend, 502, None, Some("unknown")),
+        (Policy::default(), 429, Some(Effect::Happened), Some("unknown")),
+        (Policy::default(), 502, Some(Effect::None), None),
+        (Policy::default(), 500, None, None),
+        (Policy::default(), 201, None, None),
+        (Policy::default(), 201, Some(Effect::Happened), None),
+    ] {
+        let world = World::new(policy, move |_, _| async move {
+            let mut answered = answer(status, "said");
+            let own = http::HeaderValue::from_static("unknown");
+            answered.headers_mut().insert("idempotency-outcome", own);
+            if let Some(effect) = effect {
+                answered.extensions_mut().insert(effect);
+            }
+            Ok(answered)
+        });
+        let answered = world.send(post("k", "{}")).await;
+        let found = (answered.header("idempotency-outcome"), answered.summary());
+        assert_eq!(found, (said, format!("{status} said")), "{effect:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

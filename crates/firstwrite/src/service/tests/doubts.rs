@@ -4,9 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use firstwrite_core::{
-    Effect, OnConflict, OnLostAnswer, OnServerError, Policy, StateKind, Store as _,
-};
+use firstwrite_core::{Effect, OnConflict, OnLostAnswer, OnServerError, Policy, StateKind, Store};
 use firstwrite_store::{BreakerOptions, BreakerStore};
 use tokio::sync::Semaphore;
 
@@ -253,4 +251,31 @@ async fn a_lease_shorter_than_the_stores_own_time_limit_is_refused() {
     // A store that names no limit takes any.
     let unleased = IdempotencyLayer::new(Arc::new(paused_store()));
     assert_eq!(unleased.check(&short), Ok(()));
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn a_store_names_the_limit_of_its_steps_also_behind_a_breaker_that_waits_less() {
+    use firstwrite_store::{SqliteOptions, SqliteStore, create, open_within};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f.db");
+    let url = format!("sqlite:{}", path.display());
+    create(&url).await.unwrap();
+    let checked = |store: Arc<dyn Store>, lease| {
+        IdempotencyLayer::new(store).check(&Policy::default().lease(lease))
+    };
+    let short = Policy::LEASE_MIN;
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).unwrap());
+    assert_eq!(checked(Arc::clone(&store), short), Err(PolicyMismatch::LeaseTooShort));
+    assert_eq!(checked(Arc::clone(&store), SqliteOptions::default().busy_for), Ok(()));
+    // What the breaker does not wait for any more may still be carried out.
+    let mut hasty = BreakerOptions::default();
+    hasty.call_timeout = short;
+    let store: Arc<dyn Store> = Arc::new(BreakerStore::new(store, hasty));
+    assert_eq!(checked(Arc::clone(&store), short), Err(PolicyMismatch::LeaseTooShort));
+    assert_eq!(checked(Arc::clone(&store), Policy::LEASE_DEFAULT), Ok(()));
+    drop(store);
+    let store = open_within(&url, short).await.unwrap();
+    assert_eq!(store.capabilities().answers_within, Some(short));
+    assert_eq!(checked(store, short), Ok(()));
 }
