@@ -6,6 +6,7 @@
 mod files;
 mod habits;
 mod manifests;
+mod named_tests;
 mod papers;
 mod problems;
 pub(crate) mod public_api;
@@ -84,6 +85,7 @@ const RULES: &[Rule] = &[
     Rule { name: "the changelog is open", check: |tree, _| papers::changelog(tree) },
     Rule { name: "decisions have numbers of their own", check: |tree, _| papers::decisions(tree) },
     Rule { name: "links lead somewhere", check: |tree, _| papers::links(tree) },
+    Rule { name: "tests that are named exist", check: |tree, _| named_tests::exist(tree) },
     Rule { name: "the reference of settings is true", check: |tree, _| settings::check(tree) },
     Rule { name: "the public API is the listed one", check: |tree, _| public_api::check(tree) },
     Rule {

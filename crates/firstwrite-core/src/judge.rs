@@ -125,7 +125,7 @@ pub fn judge(found: Option<&Found>, request: &Request) -> Verdict {
 pub fn judge_lapsed(record: &Record, now: Timestamp) -> Option<Change> {
     match &record.state {
         State::Reserved(lease) if lease.until <= now => Some(match record.on_lost_answer {
-            OnLostAnswer::Resend => Change::Remove,
+            OnLostAnswer::Resend => Change::free_given_up(),
             OnLostAnswer::Uncertain | OnLostAnswer::Ask(_) => Change::MARK_UNCERTAIN,
         }),
         State::Reserved(_) | State::Completed { .. } | State::Uncertain { .. } => None,

@@ -12,8 +12,8 @@ use crate::judge::judge_lapsed;
 use crate::record::Retention;
 use crate::store::{Change, Found, Guard, Inserted, Query, Swapped};
 use crate::{
-    AuditEntry, Certainty, Draft, DraftState, Fence, Outcome, Policy, Record, RecordId, Request,
-    State, Store, StoreError, StoreErrorKind, Timestamp, Verdict, judge,
+    AuditEntry, Body, Certainty, Draft, DraftState, Fence, Outcome, Policy, Record, RecordId,
+    Request, State, StateKind, Store, StoreError, StoreErrorKind, Timestamp, Verdict, judge,
 };
 
 mod atomic;
@@ -133,7 +133,7 @@ pub enum Settlement {
         /// Outcome replayed to every retry, for as long as the record's own retention lasts.
         outcome: Outcome,
     },
-    /// It is proven not to have happened: the key is free.
+    /// It is proven not to have happened: the key is free, and a note tells clients that poll.
     NotHappened,
 }
 
@@ -152,7 +152,7 @@ pub enum Force {
 pub enum Settled {
     /// The record was settled.
     Done,
-    /// There is no record under that key.
+    /// There is no record under that key, or only a note of an attempt that was released.
     Absent,
     /// Another attempt owns the key by now; what was found out is not about it.
     Moved,
@@ -329,10 +329,7 @@ pub async fn release_noted(
     status: StatusCode,
     noted_for: Duration,
 ) -> Result<Swapped, StoreError> {
-    let retention =
-        Retention { replay_for: Duration::ZERO, linger_for: noted_for, refuses_spent: false };
-    let change = Change::Complete { outcome: Outcome::released(status), retention };
-    finish(store, id, fence, &change, None).await
+    finish(store, id, fence, &Change::free_noted(status, noted_for), None).await
 }
 
 /// Records that the attempt ended with an unknown result; only proof settles the record now. `why` goes
@@ -376,6 +373,9 @@ pub async fn settle(
             return Ok(Settled::Moved);
         }
         match &found.record.state {
+            State::Completed { outcome, .. } if outcome.body == Body::Released => {
+                return Ok(Settled::Absent);
+            }
             State::Completed { .. } => return Ok(Settled::AlreadyCompleted),
             State::Reserved(lease) if found.now < lease.until && force == Force::No => {
                 return Ok(Settled::StillHeld(lease.until.since(found.now)));
@@ -387,7 +387,7 @@ pub async fn settle(
                 let (outcome, retention) = (outcome.clone(), found.record.retention);
                 Change::Complete { outcome, retention }
             }
-            Settlement::NotHappened => Change::Remove,
+            Settlement::NotHappened => Change::free_given_up(),
         };
         let guard = Guard::Seen(found.record.seen());
         match store.swap(seen.id, guard, change, Some(audit)).await? {
@@ -405,7 +405,7 @@ pub async fn sweep_once(store: &dyn Store, limit: usize) -> Result<Swept, StoreE
     let page = store.list(&Query::lapsed(limit)).await?;
     for record in page.records {
         let Some(change) = judge_lapsed(&record, page.now) else { continue };
-        let frees = change == Change::Remove;
+        let frees = change.frees();
         let audit = (!frees).then(|| AuditEntry::uncertain(LEASE_RAN_OUT));
         let guard = Guard::Seen(record.seen());
         match store.swap(record.id, guard, change, audit.as_ref()).await? {
@@ -440,6 +440,10 @@ async fn place(
         let retention = draft.retention;
         let stands = match write(store, draft, take_over).await {
             Ok(Swapped::Done(now)) => {
+                if let Err(error) = check_freed(store, request.id, take_over, state).await {
+                    may_stand.push(fence);
+                    return Err(Box::new(Unreserved { error, may_stand }));
+                }
                 let state = State::from_draft(state, retention, now);
                 return Ok(Placed::Written(fence, state, may_stand));
             }
@@ -467,6 +471,9 @@ async fn place(
         // Our own write, whose acknowledgement was lost.
         let found_kind = found.record.state.kind();
         if found.record.fence == fence && found_kind == state.kind() {
+            if let Err(error) = check_freed(store, request.id, take_over, state).await {
+                return Err(Box::new(Unreserved { error, may_stand }));
+            }
             return Ok(Placed::Written(fence, found.record.state, may_stand));
         }
         // A sweep met our own unacknowledged reservation. Nothing ran under it, so there is nothing to
@@ -496,6 +503,22 @@ async fn place(
     }
     let error = StoreError::definite(StoreErrorKind::Unavailable, "writing under a contended key");
     Err(Box::new(Unreserved { error, may_stand }))
+}
+
+/// Checks the history where a reservation has replaced a note of a release or an outcome past its time. Such a
+/// record says that the key is free, and like a key that is not known it may have been used in what was lost.
+async fn check_freed(
+    store: &dyn Store,
+    id: RecordId,
+    replaced: Option<Guard>,
+    state: &DraftState,
+) -> Result<(), StoreError> {
+    let was_free =
+        matches!(replaced, Some(Guard::Seen(seen)) if seen.state == StateKind::Completed);
+    if was_free && state.kind() == StateKind::Reserved {
+        store.check_history(id).await?;
+    }
+    Ok(())
 }
 
 /// One step of `place`: an insert, or a take-over of what was judged.

@@ -7,12 +7,14 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
+use http::StatusCode;
+
 use crate::documents::Documents;
 use crate::outbox::Outbox;
 use crate::record::Retention;
 use crate::{
-    AuditEntry, Audited, Draft, Fence, Outcome, Record, RecordId, StateKind, Tenant, Timestamp,
-    UsagePage,
+    AuditEntry, Audited, Body, Draft, Fence, Outcome, Policy, Record, RecordId, StateKind, Tenant,
+    Timestamp, UsagePage,
 };
 
 /// A boxed future, so that a store can be used as `dyn Store`.
@@ -228,6 +230,32 @@ pub enum Change {
 impl Change {
     /// The attempt is given up now.
     pub const MARK_UNCERTAIN: Self = Self::MarkUncertain { ago: Duration::ZERO };
+
+    /// The key is free again, and a note of `status` stays for clients that were told to poll for the result:
+    /// for `noted_for`, or until the key is used again.
+    pub fn free_noted(status: StatusCode, noted_for: Duration) -> Self {
+        let retention =
+            Retention { replay_for: Duration::ZERO, linger_for: noted_for, refuses_spent: false };
+        Self::Complete { outcome: Outcome::released(status), retention }
+    }
+
+    /// Frees the key of an attempt that its owner did not end. Whether its client was told to poll stands in no
+    /// record, so the note is always left.
+    pub fn free_given_up() -> Self {
+        Self::free_noted(StatusCode::GATEWAY_TIMEOUT, Policy::SLACK_DEFAULT)
+    }
+
+    /// Returns true if the key is free afterwards.
+    pub fn frees(&self) -> bool {
+        match self {
+            Self::Complete { outcome, .. } => outcome.body == Body::Released,
+            Self::Remove => true,
+            Self::Renew { .. }
+            | Self::MarkUncertain { .. }
+            | Self::Note { .. }
+            | Self::TakeOver(_) => false,
+        }
+    }
 
     /// Returns by how much the audit entry is older than the change.
     pub fn audited_ago(&self) -> Duration {

@@ -61,4 +61,4 @@ pub use tenant_usage::{Counted, Counting, TenantUsage};
 pub use tenants::Network;
 pub use traces::Tracer;
 pub use upgrade::Upgrades;
-pub use upstream::{Calling, HealthCheck, Line, LineFailure, Target, UpstreamError};
+pub use upstream::{Calling, HealthCheck, Line, LineBody, LineFailure, Target, UpstreamError};

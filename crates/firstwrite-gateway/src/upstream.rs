@@ -25,7 +25,7 @@ use tokio::time::timeout;
 pub(crate) use answer::AnswerBody;
 use connect::Connector;
 pub(crate) use health::watch;
-pub use line::{Line, LineFailure};
+pub use line::{Line, LineBody, LineFailure};
 use pool::{Pool, Sender};
 use room::Room;
 pub(crate) use room::{CallPermit, Caller};

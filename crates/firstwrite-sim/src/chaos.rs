@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use firstwrite::worker::{reap_once, sweep_once};
 use firstwrite_core::protocol::{Force, Settled, Settlement, settle};
-use firstwrite_core::{AuditEntry, KeptHeaders, Outcome, Record, State, Store as _, StoreError};
+use firstwrite_core::{
+    AuditEntry, KeptHeaders, OnLostAnswer, Outcome, Record, State, Store as _, StoreError,
+};
 use http::StatusCode;
 use tokio::time::{Instant, sleep};
 
@@ -47,10 +49,11 @@ pub(crate) async fn bad_times(stage: Stage) {
             5 if terms.retention_jumps => {
                 // Half of the jumps end just before the retention of what was kept last does.
                 let is_near = world.chance(50);
-                let kept_at = world.state().ledger.kept_at.filter(|_| is_near);
-                let kept_for = kept_at.map_or(Duration::ZERO, |at| at.elapsed());
-                let left = kept_at.map_or(0, |_| world.draw(4000));
-                let passed = RETENTION.saturating_sub(kept_for + Duration::from_millis(left));
+                let last = world.state().ledger.last_kept.filter(|_| is_near);
+                let kept_for = last.map_or(Duration::ZERO, |(at, _)| at.elapsed());
+                let left = last.map_or(0, |_| world.draw(4000));
+                let retention = last.map_or(RETENTION, |(_, retention)| retention);
+                let passed = retention.saturating_sub(kept_for + Duration::from_millis(left));
                 world.note(Event::RetentionJump, || format!("by {passed:?}"));
                 world.state().ledger.jumps.push(Instant::now());
                 world.jump_clocks(i64::try_from(passed.as_millis()).unwrap_or(0));
@@ -89,8 +92,14 @@ fn kill(stage: &Stage) {
 }
 
 fn resolve(stage: &Stage) {
-    if stage.world().terms().probe_grace.is_some() {
+    if stage.world().terms().has_probe() {
         let front = stage.any_front();
+        tokio::spawn(async move { front.resolve().await });
+    }
+}
+
+fn resolve_all(stage: &Stage) {
+    for front in (0..SLOTS).map(|slot| stage.front(slot)) {
         tokio::spawn(async move { front.resolve().await });
     }
 }
@@ -195,7 +204,7 @@ pub(crate) async fn good_times(stage: &Stage, wishes: &[Wish]) {
     client::poll(&world, &stage.front(0)).await;
     nothing_blocked(stage);
     for _ in 0..3 {
-        resolve(stage);
+        resolve_all(stage);
         sleep(Duration::from_secs(31)).await;
     }
     probes_settled(stage);
@@ -227,6 +236,10 @@ fn nothing_blocked(stage: &Stage) {
             world.violation(|| format!("key {at} is still reserved when all is well: {record:?}"));
         }
         let Some(attempt) = attempt.filter(|_| is_uncertain(&record)) else { continue };
+        // What its process did with it, the store has forgotten.
+        if world.state().ledger.keys[at].has_lost_history {
+            continue;
+        }
         if !world.is_alive(attempt.process) {
             continue;
         }
@@ -252,13 +265,16 @@ fn nothing_blocked(stage: &Stage) {
     }
 }
 
-/// Checks that no key is uncertain if there is a probe: the probe has been asked by then.
+/// Checks that no key is uncertain that was reserved with a probe: the probe has been asked by then.
 fn probes_settled(stage: &Stage) {
     let world = stage.world();
-    for at in (0..world.terms().key_count).filter(|_| world.terms().probe_grace.is_some()) {
+    let is_asked = |record: &Record| {
+        is_uncertain(record) && matches!(record.on_lost_answer, OnLostAnswer::Ask(_))
+    };
+    for at in 0..world.terms().key_count {
         let Some(id) = world.state().ledger.keys[at].id else { continue };
         let found = now(stage.memory().get(id)).map(|found| found.record);
-        if let Some(record) = found.filter(is_uncertain) {
+        if let Some(record) = found.filter(is_asked) {
             world.violation(|| {
                 format!(
                     "the probe was asked three times and key {at} is in doubt: {:?}",

@@ -154,6 +154,9 @@ fn told(world: &World, wish: Wish, number: u64, answer: &Response<Bytes>) -> Tol
             format!("request {number} was answered {status} {text}, which nobody kept")
         });
     }
+    if world.terms().path != Path::Atomic && !text.ends_with('}') {
+        world.violation(|| format!("request {number} was answered {status} with a part: {text}"));
+    }
     if text.contains("\"variant\"") && !text.contains(&format!("\"variant\":{}", wish.variant)) {
         world.violation(|| format!("request {number} was answered with another request's {text}"));
     }
@@ -167,14 +170,11 @@ fn code(text: &str) -> Option<&str> {
 
 /// Asks for the status of every key for which a caller was told 202: it must be known.
 pub(crate) async fn poll(world: &World, front: &Front) {
-    let (accepted, books) = {
-        let state = world.state();
-        (state.ledger.accepted.clone(), state.ledger.keys.clone())
-    };
+    let accepted = world.state().ledger.accepted.clone();
     for (at, number, attempts) in accepted {
-        // A key that was settled as "nothing happened" is excused, and so is one that is past its retention.
-        let is_over = world.state().log.events.count(Event::RetentionJump) > 0;
-        if books[at].was_settled_free || is_over {
+        // A key that may be past its retention, or was forgotten, is excused.
+        let is_forgotten = world.state().ledger.keys[at].has_lost_history;
+        if is_forgotten || world.state().log.events.count(Event::RetentionJump) > 0 {
             continue;
         }
         let uri = format!("/.firstwrite/operations/{}", key(at).as_str());
@@ -195,7 +195,7 @@ pub(crate) async fn poll(world: &World, front: &Front) {
         let is_excused = {
             let state = world.state();
             state.ledger.attempt_count(at) > attempts
-                || state.ledger.keys[at].was_settled_free
+                || state.ledger.keys[at].has_lost_history
                 || state.log.events.count(Event::RetentionJump) > 0
         };
         if answer.status() == StatusCode::NOT_FOUND && !is_excused {

@@ -6,6 +6,8 @@
 pub enum Defect {
     /// The application's second `complete` under one fence is taken for a success: its rows are committed twice.
     SqlCompletesTwice,
+    /// The application's completion keeps the outcome for the default time, whatever the policy said.
+    SqlRetentionIsDefault,
     /// The application completes under whatever fence stands.
     SqlIgnoresFence,
     /// A release removes the record whatever fence it wears.
@@ -22,10 +24,26 @@ pub enum Defect {
     CompletionNotDurable,
     /// An operator believes that nothing happened as soon as the lease has ended.
     OperatorHasNoPatience,
+    /// A probe's "no" is believed as soon as the attempt was given up.
+    ProbeHasNoPatience,
+    /// A sweep or a settlement frees a key without a note for clients that poll.
+    SweepForgetsPollers,
+    /// A release does.
+    ReleaseForgetsPollers,
+    /// An owner whose attempt a sweep marked uncertain may not complete it any more.
+    LateOwnerIsRefused,
     /// A probe is asked of a replica that lags behind.
     ProbeLags,
     /// The upstream does not recognise repetitions although the policy says so.
     UpstreamForgetsKeys,
+    /// A key that is not known runs although history was lost.
+    UnknownIgnoresLoss,
+    /// A key under which a note or an outcome past its time stands does.
+    FreedIgnoresLoss,
+    /// An answer that breaks off counts as a whole one.
+    CutIsWhole,
+    /// The statuses of an inner proxy that lost an answer count as the upstream's own errors.
+    ProxyErrorIsUpstreams,
     /// The doubt about a message is dropped when it is claimed again.
     MessageDoubtDropped,
     /// A login or a router that answers in the destination's place is taken for its refusal.
@@ -50,6 +68,7 @@ impl Defect {
     /// Every defect.
     pub const ALL: &'static [Self] = &[
         Self::SqlCompletesTwice,
+        Self::SqlRetentionIsDefault,
         Self::SqlIgnoresFence,
         Self::ReleaseIgnoresFence,
         Self::CompleteIgnoresFence,
@@ -59,7 +78,15 @@ impl Defect {
         Self::CompletionNotDurable,
         Self::OperatorHasNoPatience,
         Self::ProbeLags,
+        Self::ProbeHasNoPatience,
+        Self::SweepForgetsPollers,
+        Self::ReleaseForgetsPollers,
+        Self::LateOwnerIsRefused,
         Self::UpstreamForgetsKeys,
+        Self::UnknownIgnoresLoss,
+        Self::FreedIgnoresLoss,
+        Self::CutIsWhole,
+        Self::ProxyErrorIsUpstreams,
         Self::MessageDoubtDropped,
         Self::NotThereIsRefused,
         Self::AbsenceIgnoresEvidence,
@@ -75,23 +102,30 @@ impl Defect {
     /// looked for again.
     pub fn first_seed(self) -> u64 {
         match self {
-            Self::SqlCompletesTwice => 38,
+            Self::SqlCompletesTwice | Self::ReleaseIgnoresFence => 7,
+            Self::ProbeHasNoPatience => 26_528,
+            Self::SweepForgetsPollers => 20,
+            Self::ReleaseForgetsPollers => 976,
+            Self::LateOwnerIsRefused => 5_484,
+            Self::SqlRetentionIsDefault => 2_352,
+            Self::UnknownIgnoresLoss | Self::FreedIgnoresLoss => 1,
+            Self::CutIsWhole => 12,
+            Self::ProxyErrorIsUpstreams => 42,
             Self::SqlIgnoresFence => 26_691,
-            Self::ReleaseIgnoresFence => 3,
-            Self::CompleteIgnoresFence => 956,
-            Self::SweepFrees => 10,
+            Self::CompleteIgnoresFence => 5_888,
+            Self::SweepFrees => 644,
             Self::UncertainIsReleased => 4,
-            Self::ReservationNotDurable => 1,
-            Self::CompletionNotDurable => 12,
-            Self::OperatorHasNoPatience => 438,
-            Self::ProbeLags => 360,
-            Self::UpstreamForgetsKeys => 26,
-            Self::MessageDoubtDropped => 117,
-            Self::NotThereIsRefused => 125,
-            Self::AbsenceIgnoresEvidence => 398,
-            Self::NamelessIsNobodys => 1_173,
-            Self::AccountReachesToNow | Self::FirstPageIsAll => 1_131,
-            Self::FailedIsMade => 167,
+            Self::ReservationNotDurable => 3,
+            Self::CompletionNotDurable | Self::FailedIsMade => 0,
+            Self::OperatorHasNoPatience => 2_493,
+            Self::ProbeLags => 162,
+            Self::UpstreamForgetsKeys => 18,
+            Self::MessageDoubtDropped => 110,
+            Self::NotThereIsRefused => 48,
+            Self::AbsenceIgnoresEvidence => 1_552,
+            Self::NamelessIsNobodys => 3_604,
+            Self::AccountReachesToNow => 5_389,
+            Self::FirstPageIsAll => 2_410,
             Self::PendingIsMade => 30_172,
             Self::OlderIsProof => 602,
         }

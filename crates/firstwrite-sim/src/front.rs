@@ -12,8 +12,8 @@ use firstwrite_core::{
 };
 use firstwrite_gateway::tenants::{Settings, Tenants};
 use firstwrite_gateway::{
-    Calling, Forwarding, LineFailure, OperationExtras, Operations, Peer, Probe, ProbeSettings,
-    Rules, SimulatedGateway, Target,
+    Calling, Forwarding, LineBody, LineFailure, OperationExtras, Operations, Peer, Probe,
+    ProbeSettings, Rules, SimulatedGateway, Target,
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -21,6 +21,7 @@ use tower::util::{BoxCloneSyncService, service_fn};
 use tower::{Layer as _, Service as _};
 
 use crate::cast::{AUTHORIZATION, REQUEST_NUMBER, tenant};
+use crate::defects::Defect;
 use crate::events::Event;
 use crate::payments::Payments;
 use crate::store::SimStore;
@@ -43,9 +44,9 @@ pub(crate) struct Front {
     serves: Serves,
 }
 
-type Handler = BoxCloneSyncService<Request<Full<Bytes>>, Response<Full<Bytes>>, BoxError>;
+type Handler = BoxCloneSyncService<Request<Full<Bytes>>, Response<LineBody>, BoxError>;
 
-type Handling = BoxFuture<'static, Result<Response<Full<Bytes>>, BoxError>>;
+type Handling = BoxFuture<'static, Result<Response<LineBody>, BoxError>>;
 
 #[derive(Debug)]
 enum Serves {
@@ -54,8 +55,9 @@ enum Serves {
 }
 
 impl Front {
-    /// Starts the process of a slot.
-    pub(crate) fn start(store: &SimStore, slot: usize) -> Self {
+    /// Starts a process that serves.
+    pub(crate) fn start(store: &SimStore) -> Self {
+        let slot = store.process.slot;
         let terms = store.process.world().terms().clone();
         let serves = match terms.path {
             Path::Library => {
@@ -75,7 +77,7 @@ impl Front {
                 Serves::Layer(Box::new(layer.layer(committing(store.clone()))))
             }
             Path::Gateway | Path::Sql => {
-                let gateway = gateway(store, slot);
+                let gateway = gateway(store);
                 let peer = Peer::new(IpAddr::V4(Ipv4Addr::LOCALHOST), false, None);
                 Serves::Gateway(Box::new(gateway), peer)
             }
@@ -136,9 +138,9 @@ fn calling(store: SimStore) -> Handler {
                 Err(failure) => Err(failure),
             };
             match called {
-                Ok(response) => Ok(response.map(Full::from)),
+                Ok(response) => Ok(response),
                 Err(LineFailure::NotSent) => {
-                    let mut response = Response::new(Full::default());
+                    let mut response = Response::new(LineBody::whole(Bytes::new()));
                     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
                     response.extensions_mut().insert(Effect::None);
                     Ok(response)
@@ -186,7 +188,7 @@ fn committing(store: SimStore) -> Handler {
             let response = answered.await?;
             let (parts, body) = response.into_parts();
             let body = body.collect().await?.to_bytes();
-            Ok(Response::from_parts(parts, Full::from(body)))
+            Ok(Response::from_parts(parts, LineBody::whole(body)))
         });
         handling
     }))
@@ -212,10 +214,14 @@ fn number(headers: &http::HeaderMap) -> u64 {
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-fn gateway(store: &SimStore, slot: usize) -> SimulatedGateway {
+fn gateway(store: &SimStore) -> SimulatedGateway {
+    let slot = store.process.slot;
     let terms = store.process.world().terms();
     let calling = Calling { answer_within: terms.answer_within, ..Calling::default() };
-    let probe = terms.probe_grace.map(|grace| {
+    let is_hasty = store.process.world().has(Defect::ProbeHasNoPatience);
+    let hasty = terms.answer_within + Duration::from_millis(1);
+    let probe = terms.probe_graces[slot].map(|grace| {
+        let grace = if is_hasty { hasty } else { grace };
         let settings = ProbeSettings {
             url: "/made/{key}".to_owned(),
             headers: Vec::new(),

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use firstwrite_core::{Fence, RecordId, StateKind};
+use firstwrite_core::{Fence, RecordId, StateKind, Timestamp};
 use http::StatusCode;
 use tokio::time::Instant;
 
@@ -24,8 +24,8 @@ pub(crate) struct Ledger {
     pub(crate) new_key_safe: Vec<NewKeySafe>,
     /// Requests for which an upstream was called, in order, and when.
     pub(crate) called: Vec<(u64, Instant)>,
-    /// Time at which an outcome was last kept.
-    pub(crate) kept_at: Option<Instant>,
+    /// Time at which an outcome was last kept, and its retention.
+    pub(crate) last_kept: Option<(Instant, Duration)>,
     /// Times at which the clocks jumped by up to a day.
     pub(crate) jumps: Vec<Instant>,
     /// Keys of which a caller was told 202, by request, and how many attempts had owned the key by then.
@@ -74,10 +74,15 @@ pub(crate) struct KeyBook {
     pub(crate) era: u32,
     /// Answers that were kept, with the era.
     pub(crate) kept: Vec<(u32, Kept)>,
+    /// Time until which the last of them is promised, by the store's clock: for the retention that its key was
+    /// reserved with, whichever process or language kept it.
+    pub(crate) promised_until: Option<Timestamp>,
     /// Fence of the attempt whose outcome is unknown, and the time since which it is.
     pub(crate) doubt: Option<(u64, Instant)>,
-    /// True if an operator or a reconciliation settled that nothing had happened, or a sweep freed the key.
-    pub(crate) was_settled_free: bool,
+    /// True if its record was another one before an older copy was put back.
+    pub(crate) has_lost_history: bool,
+    /// True if that copy does not know that the key was used.
+    pub(crate) is_forgotten: bool,
     /// Actor that freed the key last.
     pub(crate) freed_by: Option<&'static str>,
     /// The attempt of which a reconciliation said that nothing had happened.
@@ -138,7 +143,7 @@ impl Ledger {
             nothing_run: Vec::new(),
             new_key_safe: Vec::new(),
             called: Vec::new(),
-            kept_at: None,
+            last_kept: None,
             jumps: Vec::new(),
             accepted: Vec::new(),
             requests: 0,

@@ -13,7 +13,8 @@
 //! 6. a message arrives at least once, or is visibly unknown; no caller is told that it was refused when it arrived,
 //!    or when the provider did not refuse it;
 //! 7. a reconciliation frees or resends nothing whose effect exists or lands later, completes nothing without its own
-//!    effect, and misses nothing in a complete account.
+//!    effect, and misses nothing in a complete account;
+//! 8. where history was lost, no key runs that may have been used, until an operator clears the loss.
 
 mod account;
 mod cast;
@@ -25,6 +26,7 @@ mod defects;
 mod events;
 mod front;
 mod ledger;
+mod loss;
 mod outbox;
 mod payments;
 mod reconcile;
@@ -89,10 +91,14 @@ pub fn run(seed: u64, plan: Plan) -> Ended {
     let often = if terms.path == Path::Atomic { 3 } else { 1 };
     // A day that passes at once makes calls of a second take a day: no grace is as long.
     terms.reconciles = account_rng.u8(..4) < often && !terms.retention_jumps;
+    let mut loss_rng = fastrand::Rng::with_seed(mixed.rotate_left(16) ^ 0x105e);
+    let has_records_alone = matches!(terms.path, Path::Library | Path::Gateway);
+    terms.loses_history =
+        loss_rng.u8(..3) == 0 && has_records_alone && !terms.reconciles && !terms.retention_jumps;
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime without I/O needs nothing of the system");
     runtime.block_on(async {
-        let world = World::new([rng, account_rng], terms, plan.defect, plan.is_traced);
+        let world = World::new([rng, account_rng, loss_rng], terms, plan.defect, plan.is_traced);
         if timeout(HISTORY_MAX, history(&world)).await.is_err() {
             world.violation(|| "the history does not come to its end".to_owned());
         }
@@ -133,6 +139,9 @@ async fn history(world: &World) {
         tokio::spawn(reconcile::look_now_and_then(stage.clone()));
     }
     let mut actors = vec![tokio::spawn(chaos::bad_times(stage.clone()))];
+    if terms.loses_history {
+        actors.push(tokio::spawn(loss::lose(stage.clone())));
+    }
     for wish in &wishes {
         actors.push(tokio::spawn(client::call(stage.clone(), *wish, 4)));
     }

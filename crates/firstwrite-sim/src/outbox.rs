@@ -44,6 +44,7 @@ impl SimStore {
         let books = world.state().ledger.keys.clone();
         for (key, id) in books.iter().enumerate().filter_map(|(key, book)| Some((key, book.id?))) {
             let Some(found) = now(self.memory.get(id)) else { continue };
+            let retention = found.record.retention;
             let State::Completed { outcome, .. } = found.record.state else { continue };
             let is_new = {
                 let state = world.state();
@@ -51,7 +52,7 @@ impl SimStore {
             };
             if is_new && !outcome.is_interim {
                 world.note(Event::FinalAnswer, || format!("key {key}"));
-                self.kept(key, &outcome);
+                self.kept(key, &outcome, retention);
             }
         }
     }

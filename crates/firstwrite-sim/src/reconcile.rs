@@ -23,14 +23,12 @@ use crate::events::Event;
 use crate::front::{DESTINATION, MESSAGE_STEP};
 use crate::stage::Stage;
 use crate::store::SimStore;
-use crate::terms::Path;
+use crate::terms::{CLOCK_STEPS_MAX, Path};
 use crate::world::World;
 
 /// Name of the source. `ACTOR` is derived from it, and is the actor of the settlements.
 const SOURCE: &str = "provider";
 const ACTOR: &str = "reconcile provider";
-/// More than the store's clock goes astray in a history, where it does.
-const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(20);
 
 /// Returns true if a reconciliation made the change of this audit entry.
 pub(crate) fn is_reconciliation(audit: Option<&AuditEntry>) -> bool {
@@ -131,7 +129,7 @@ fn is_really_missing(world: &World, found: &NewFinding) -> bool {
 fn settings(world: &World) -> Settings {
     let terms = world.terms();
     let lag = Account::LAG / u32::try_from(PACE).unwrap_or(1);
-    let clocks = if terms.clock_steps { CLOCKS_DIFFER_BY } else { Duration::ZERO };
+    let clocks = if terms.clock_steps { CLOCK_STEPS_MAX } else { Duration::ZERO };
     // A claim may send until it runs out, and what it sends arrives a time limit later at most.
     let sending = courier::terms(world);
     let grace = sending.lease_for() + sending.timeout + lag + clocks;

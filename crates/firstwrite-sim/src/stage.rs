@@ -50,11 +50,15 @@ impl Stage {
 
     /// The store, for a process of its own.
     pub(crate) fn store(&self) -> SimStore {
-        SimStore { memory: self.0.memory.clone(), process: self.0.world.start() }
+        self.store_of(0)
+    }
+
+    fn store_of(&self, slot: usize) -> SimStore {
+        SimStore { memory: self.0.memory.clone(), process: self.0.world.start(slot) }
     }
 
     fn start_front(&self, slot: usize) -> Arc<Front> {
-        Arc::new(Front::start(&self.store(), slot))
+        Arc::new(Front::start(&self.store_of(slot)))
     }
 
     pub(crate) fn front(&self, slot: usize) -> Arc<Front> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
     AuditEntry, Body, BoxFuture, Capabilities, Change, Conclusion, Draft, DraftState, Fence, Found,
-    Guard, Inserted, MemoryStore, MemoryTx, Outcome, Page, Query, Record, RecordId, State,
-    StateKind, Store, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted,
+    Guard, Inserted, MemoryStore, MemoryTx, Outcome, Page, Query, Record, RecordId, Retention,
+    State, StateKind, Store, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted,
     TransactionalStore, Write, delegate_store,
 };
 use tokio::time::{Instant, sleep};
@@ -16,8 +16,9 @@ use tokio::time::{Instant, sleep};
 use crate::defects::Defect;
 use crate::events::Event;
 use crate::ledger::{Effect, Kept};
+use crate::loss::History;
 use crate::reconcile::{self, is_reconciliation};
-use crate::terms::STORE_LIMIT;
+use crate::terms::{CLOCK_STEPS_MAX, STORE_LIMIT};
 use crate::world::{Process, World};
 
 /// One process's way to the store that all share.
@@ -37,6 +38,8 @@ enum Step {
 enum Done {
     Inserted(Inserted),
     Swapped(Swapped),
+    /// The key is not known, and history was lost.
+    HistoryLost,
 }
 
 /// Course of a step on its way to the store and back.
@@ -182,6 +185,10 @@ impl SimStore {
                 if world.has(Defect::ReservationNotDurable) && world.chance(10) {
                     return Done::Inserted(Inserted::Done(world.store_now()));
                 }
+                let is_unknown = now(self.memory.get(draft.id)).is_none();
+                if is_unknown && self.is_history_lost(Defect::UnknownIgnoresLoss) {
+                    return Done::HistoryLost;
+                }
                 let inserted = now(self.memory.insert(&draft));
                 if matches!(inserted, Inserted::Done(_)) {
                     self.placed(&draft, None);
@@ -191,6 +198,12 @@ impl SimStore {
             Step::Swap(id, guard, change, audit) => {
                 let (guard, change) = self.bent(id, guard, change);
                 let before = now(self.memory.get(id)).map(|found| found.record);
+                if world.has(Defect::LateOwnerIsRefused)
+                    && matches!((&change, guard), (Change::Complete { .. }, Guard::Owner(_)))
+                    && before.as_ref().is_some_and(|it| it.state.kind() == StateKind::Uncertain)
+                {
+                    return Done::Swapped(Swapped::Moved(now(self.memory.get(id)).map(Box::new)));
+                }
                 if world.has(Defect::CompletionNotDurable)
                     && matches!(change, Change::Complete { .. })
                     && world.chance(10)
@@ -209,11 +222,21 @@ impl SimStore {
         }
     }
 
+    /// Returns true if history is lost, and the store does not overlook it.
+    fn is_history_lost(&self, overlooked: Defect) -> bool {
+        let world = self.world();
+        let is_lost = world.state().history == History::Lost && !world.has(overlooked);
+        if is_lost {
+            world.note(Event::LossRefused, String::new);
+        }
+        is_lost
+    }
+
     /// A swap that arrives by another way than this process's.
     pub(crate) fn apply_swap(&self, id: RecordId, guard: Guard, change: Change) -> Swapped {
         match self.apply(Step::Swap(id, guard, change, None)) {
             Done::Swapped(swapped) => swapped,
-            Done::Inserted(_) => unreachable!("a swap is no insert"),
+            Done::Inserted(_) | Done::HistoryLost => unreachable!("a swap is no insert"),
         }
     }
 
@@ -241,6 +264,16 @@ impl SimStore {
             {
                 Change::Remove
             }
+            (change, Guard::Seen(_))
+                if change.frees() && world.has(Defect::SweepForgetsPollers) =>
+            {
+                Change::Remove
+            }
+            (change, Guard::Owner(_))
+                if change.frees() && world.has(Defect::ReleaseForgetsPollers) =>
+            {
+                Change::Remove
+            }
             (change, _) => change,
         };
         (guard, change)
@@ -256,6 +289,7 @@ impl SimStore {
             Some(State::Completed { outcome, .. }) => outcome.body != Body::Released,
             Some(State::Reserved(_) | State::Uncertain { .. }) | None => false,
         };
+        let promised_until = state.ledger.keys[key].promised_until.filter(|_| expired);
         if expired {
             state.ledger.keys[key].era += 1;
         }
@@ -273,12 +307,27 @@ impl SimStore {
         world.note(event, || {
             format!("key {key} by process {} as {:?}", self.process.number, draft.fence)
         });
+        self.judge_retention(key, promised_until);
         if let DraftState::Completed { outcome, .. } = &draft.state {
-            self.kept(key, outcome);
+            self.kept(key, outcome, draft.retention);
+        }
+    }
+
+    /// An outcome that was promised for longer is gone.
+    fn judge_retention(&self, key: usize, promised_until: Option<Timestamp>) {
+        let now = self.world().store_now();
+        if let Some(until) = promised_until.filter(|until| until.since(now) > CLOCK_STEPS_MAX) {
+            let early = until.since(now);
+            self.world().violation(|| {
+                format!(
+                    "the outcome of key {key} was forgotten {early:?} before its retention ended"
+                )
+            });
         }
     }
 
     fn swapped(&self, before: &Record, guard: Guard, change: Change, audit: Option<&AuditEntry>) {
+        let retention = before.retention;
         let (fence, before) = (before.fence, &before.state);
         let world = self.world();
         let key = {
@@ -307,7 +356,7 @@ impl SimStore {
                     reconcile::judge_completed(world, key, &outcome);
                 }
                 world.state().ledger.moved(key, fence, StateKind::Completed, Instant::now());
-                self.kept(key, &outcome);
+                self.kept(key, &outcome, retention);
             }
             Change::MarkUncertain { .. } => {
                 world.note(Event::MarkedUncertain, || format!("key {key}, {fence:?}"));
@@ -336,7 +385,6 @@ impl SimStore {
         let book = &mut state.ledger.keys[key];
         book.doubt = None;
         book.freed_by = Some(by);
-        book.was_settled_free |= by != "its owner";
         let attempt = state.ledger.attempts.get(&fence.as_u64()).copied();
         if let Some(attempt) = attempt.filter(|attempt| attempt.was_called && by == "its owner") {
             state.ledger.released.push((attempt, Instant::now()));
@@ -355,15 +403,18 @@ impl SimStore {
             let has_kept = book.kept.last().is_some_and(|(era, _)| *era == book.era);
             if is_gone && has_kept {
                 book.era += 1;
+                let promised_until = book.promised_until;
                 drop(state);
+                self.judge_retention(key, promised_until);
                 world.note(Event::Reaped, || format!("key {key}"));
             }
         }
     }
 
     /// An outcome is kept: in one era there is only one, but for the one that replaces an interim one.
-    pub(crate) fn kept(&self, key: usize, outcome: &Outcome) {
+    pub(crate) fn kept(&self, key: usize, outcome: &Outcome, retention: Retention) {
         let world = self.world();
+        let promised_until = world.store_now().plus(retention.replay_for);
         let body = match &outcome.body {
             Body::Bytes(bytes) => bytes.clone(),
             Body::Tombstone | Body::Sealed(_) | Body::Released => bytes::Bytes::new(),
@@ -371,13 +422,16 @@ impl SimStore {
         let kept = Kept { status: outcome.status, body, is_interim: outcome.is_interim };
         world.note(Event::Completed, || format!("key {key}: {} {:?}", kept.status, kept.body));
         let mut state = world.state();
-        state.ledger.kept_at = Some(Instant::now());
+        state.ledger.last_kept = Some((Instant::now(), retention.replay_for));
         let era = state.ledger.keys[key].era;
         let book = &mut state.ledger.keys[key];
+        book.promised_until = Some(promised_until);
         let other = book.kept.iter().rev().find(|(of, _)| *of == era).map(|(_, kept)| kept.clone());
         book.kept.push((era, kept.clone()));
+        let is_excused = book.has_lost_history;
         drop(state);
-        if let Some(other) = other.filter(|other| *other != kept && !other.is_interim) {
+        let is_other = |other: &Kept| *other != kept && !other.is_interim && !is_excused;
+        if let Some(other) = other.filter(is_other) {
             world.violation(|| format!("key {key} kept two answers: {other:?}, then {kept:?}"));
         }
     }
@@ -403,8 +457,10 @@ impl Store for SimStore {
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(async move {
-            match self.write("inserting a record", Step::Insert(draft.clone())).await? {
+            const DOING: &str = "inserting a record";
+            match self.write(DOING, Step::Insert(draft.clone())).await? {
                 Done::Inserted(inserted) => Ok(inserted),
+                Done::HistoryLost => Err(StoreError::definite(StoreErrorKind::HistoryLost, DOING)),
                 Done::Swapped(_) => unreachable!("an insert is no swap"),
             }
         })
@@ -421,7 +477,7 @@ impl Store for SimStore {
         Box::pin(async move {
             match self.write("changing a record", step).await? {
                 Done::Swapped(swapped) => Ok(swapped),
-                Done::Inserted(_) => unreachable!("a swap is no insert"),
+                Done::Inserted(_) | Done::HistoryLost => unreachable!("a swap is no insert"),
             }
         })
     }
@@ -448,7 +504,14 @@ impl Store for SimStore {
     }
 
     fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.read("checking the history", self.memory.check_history(id)))
+        const DOING: &str = "checking the history";
+        let look = async move {
+            if self.is_history_lost(Defect::FreedIgnoresLoss) {
+                return Err(StoreError::definite(StoreErrorKind::HistoryLost, DOING));
+            }
+            self.memory.check_history(id).await
+        };
+        Box::pin(self.read(DOING, look))
     }
 
     fn outbox(&self) -> Option<&dyn Outbox> {

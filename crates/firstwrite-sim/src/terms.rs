@@ -27,11 +27,13 @@ pub(crate) struct Terms {
     pub(crate) leases: [Duration; 2],
     pub(crate) waits: [Option<Duration>; 2],
     pub(crate) answer_within: Duration,
-    pub(crate) on_lost_answer: OnLostAnswer,
+    pub(crate) on_lost_answer: [OnLostAnswer; 2],
     /// Time after giving up from which a probe's "no" is believed, if there is a probe.
-    pub(crate) probe_grace: Option<Duration>,
+    pub(crate) probe_graces: [Option<Duration>; 2],
     /// True if every server error counts as a lost answer, false if only those of an inner proxy do.
-    pub(crate) errors_are_lost: bool,
+    pub(crate) errors_are_lost: [bool; 2],
+    /// Time for which an outcome is kept: longer than a history, apart from clock jumps.
+    pub(crate) retentions: [Duration; 2],
     /// The longest time between the beginning of a call and its effect.
     pub(crate) late_max: Duration,
     /// Time after an outcome became unknown from which an operator believes that nothing happened.
@@ -55,10 +57,14 @@ pub(crate) struct Terms {
     pub(crate) provider_can_be_asked: bool,
     /// True if the provider's accounts are compared with the store.
     pub(crate) reconciles: bool,
+    /// True if an older copy of the store is put back.
+    pub(crate) loses_history: bool,
 }
 
-/// Time for which an outcome is kept: longer than a history, apart from clock jumps.
+/// The retention that most processes have.
 pub(crate) const RETENTION: Duration = Duration::from_hours(24);
+/// More than the steps of the store's clock come to in a history.
+pub(crate) const CLOCK_STEPS_MAX: Duration = Duration::from_secs(20);
 /// The longest a call to the store takes before its driver gives up.
 pub(crate) const STORE_LIMIT: Duration = Duration::from_secs(2);
 
@@ -72,28 +78,46 @@ impl Terms {
         };
         let leases = std::array::from_fn(|_| Duration::from_millis(rng.u64(3000..6000)));
         let is_calling = matches!(path, Path::Library | Path::Gateway);
-        let resend = (is_calling && rng.u8(..4) == 0) || path == Path::Atomic;
         let answer_within = Duration::from_millis(rng.u64(1000..5000));
-        let probe_grace = (path == Path::Gateway && rng.bool())
-            .then(|| answer_within + Duration::from_millis(rng.u64(500..8000)));
-        let late_max = match probe_grace {
-            Some(grace) => (answer_within.min(leases[0]).min(leases[1]) + grace)
-                .saturating_sub(Duration::from_millis(300)),
+        // A second file that says the same, or one that was changed.
+        let differ = rng.u8(..4) == 0;
+        let on_lost_answer = drawn(rng, differ, |rng| {
+            let resends = (is_calling && rng.u8(..4) == 0) || path == Path::Atomic;
+            if resends { OnLostAnswer::Resend } else { OnLostAnswer::Uncertain }
+        });
+        let probe_graces = drawn(rng, differ, |rng| {
+            (path == Path::Gateway && rng.bool())
+                .then(|| answer_within + Duration::from_millis(rng.u64(500..8000)))
+        });
+        let errors_are_lost = drawn(rng, differ, |rng| rng.u8(..4) == 0);
+        let clock_steps = rng.u8(..5) == 0;
+        let given_up_after = answer_within.min(leases[0]).min(leases[1]);
+        let late_max = match probe_graces.into_iter().flatten().min() {
+            // A step of the clock gives a call up earlier, by as much as it has lasted.
+            Some(grace) if clock_steps => grace,
+            Some(grace) => given_up_after + grace,
             None => Duration::from_secs(6),
         };
+        let late_max = late_max.saturating_sub(Duration::from_millis(300));
         let [calm, busy] = [3, 12];
         let waits = std::array::from_fn(|_| {
             (rng.u8(..3) == 0).then(|| Duration::from_millis(rng.u64(500..8000)))
         });
-        let clock_steps = rng.u8(..5) == 0 && probe_grace.is_none();
+        let has_probe = probe_graces.iter().any(Option::is_some);
+        let retention_jumps = rng.u8(..6) == 0 && !has_probe && path != Path::Atomic;
+        let retentions = drawn(rng, differ && retention_jumps, |rng| {
+            let hours = [RETENTION.as_secs() / 3600, 8, 72][rng.usize(..3)];
+            if differ { Duration::from_hours(hours) } else { RETENTION }
+        });
         Self {
             path,
             leases,
             waits,
             answer_within,
-            on_lost_answer: if resend { OnLostAnswer::Resend } else { OnLostAnswer::Uncertain },
-            probe_grace,
-            errors_are_lost: rng.u8(..4) == 0,
+            on_lost_answer,
+            probe_graces,
+            errors_are_lost,
+            retentions,
             late_max,
             operator_grace: late_max + Duration::from_secs(9),
             store_faults: match rng.u8(..3) {
@@ -110,7 +134,7 @@ impl Terms {
             kills: rng.u8(..3) == 0,
             outages: rng.u8(..3) == 0,
             clock_steps,
-            retention_jumps: rng.u8(..6) == 0 && probe_grace.is_none() && path != Path::Atomic,
+            retention_jumps,
             operators: rng.bool(),
             early_answers: rng.u8(..3) == 0,
             key_count: rng.usize(1..=2),
@@ -118,6 +142,7 @@ impl Terms {
             provider_dedupes: rng.bool(),
             provider_can_be_asked: rng.bool(),
             reconciles: false,
+            loses_history: false,
         }
     }
 
@@ -125,10 +150,10 @@ impl Terms {
     pub(crate) fn policy(&self, slot: usize) -> Policy {
         Policy::default()
             .lease(self.leases[slot])
-            .retention(RETENTION)
+            .retention(self.retentions[slot])
             .on_conflict(self.waits[slot].map_or(OnConflict::Reject, OnConflict::Wait))
-            .on_lost_answer(self.on_lost_answer)
-            .on_server_error(if self.errors_are_lost {
+            .on_lost_answer(self.on_lost_answer[slot])
+            .on_server_error(if self.errors_are_lost[slot] {
                 OnServerError::Lost
             } else {
                 OnServerError::Release
@@ -137,6 +162,21 @@ impl Terms {
 
     /// Returns true if the upstream recognises repetitions, as it must where a resend is declared safe.
     pub(crate) fn upstream_honours_keys(&self) -> bool {
-        self.on_lost_answer == OnLostAnswer::Resend
+        self.on_lost_answer.contains(&OnLostAnswer::Resend)
     }
+
+    /// Returns true if a process has a probe.
+    pub(crate) fn has_probe(&self) -> bool {
+        self.probe_graces.iter().any(Option::is_some)
+    }
+}
+
+/// Draws a setting for each process: the same for both, unless they differ.
+fn drawn<T: Copy>(
+    rng: &mut fastrand::Rng,
+    differ: bool,
+    draw: impl Fn(&mut fastrand::Rng) -> T,
+) -> [T; 2] {
+    let first = draw(rng);
+    [first, if differ { draw(rng) } else { first }]
 }

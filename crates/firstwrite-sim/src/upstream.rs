@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::{
-    BoxFuture, Change, Fence, Guard, KeptHeaders, Outcome, RecordId, State, Swapped,
+    BoxFuture, Change, Fence, Guard, KeptHeaders, Outcome, Policy, RecordId, State, Swapped,
 };
-use firstwrite_gateway::{FIRSTWRITE_FENCE, FIRSTWRITE_RECORD, Line, LineFailure};
+use firstwrite_gateway::{FIRSTWRITE_FENCE, FIRSTWRITE_RECORD, Line, LineBody, LineFailure};
 use http::{Method, Request, Response, StatusCode};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
@@ -40,6 +40,8 @@ struct Script {
     answers_after: Duration,
     acts: bool,
     answer: Answer,
+    /// Percentage of the body after which the answer breaks off.
+    cut_at: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +63,7 @@ impl Line for SimLine {
     fn call(
         &self,
         request: Request<Bytes>,
-    ) -> BoxFuture<'static, Result<Response<Bytes>, LineFailure>> {
+    ) -> BoxFuture<'static, Result<Response<LineBody>, LineFailure>> {
         let store = self.0.clone();
         Box::pin(async move {
             if request.method() == Method::GET {
@@ -111,7 +113,7 @@ pub(crate) async fn connect(store: &SimStore) -> Result<(), LineFailure> {
 }
 
 /// Makes a call from a process. Dropped, it hangs up; what was sent goes on.
-pub(crate) async fn make(store: &SimStore, call: Call) -> Result<Response<Bytes>, LineFailure> {
+pub(crate) async fn make(store: &SimStore, call: Call) -> Result<Response<LineBody>, LineFailure> {
     let (world, process) = (store.process.world().clone(), &store.process);
     world.note(Event::Called, || format!("{call:?} by process {}", process.number));
     world.state().ledger.called.push((call.request, Instant::now()));
@@ -120,7 +122,7 @@ pub(crate) async fn make(store: &SimStore, call: Call) -> Result<Response<Bytes>
     if let Some(Err(words)) = allowed {
         world.violation(|| words);
     }
-    let script = Script::draw(&world);
+    let script = Script::draw(&world, process.slot);
     let (sender, answer) = oneshot::channel();
     let upstream = store.clone();
     tokio::spawn(async move {
@@ -134,14 +136,16 @@ pub(crate) async fn make(store: &SimStore, call: Call) -> Result<Response<Bytes>
         && let Some(attempt) = world.state().ledger.attempts.get_mut(&fence)
     {
         let keeps = |status| world.terms().policy(0).kept_statuses.keeps(status);
-        attempt.knows_outcome = answered.as_ref().is_ok_and(|response| keeps(response.status()));
+        attempt.knows_outcome = answered
+            .as_ref()
+            .is_ok_and(|response| keeps(response.status()) && !response.body().is_cut());
         attempt.answered = Some(Instant::now());
     }
     answered
 }
 
 impl Script {
-    fn draw(world: &World) -> Self {
+    fn draw(world: &World, slot: usize) -> Self {
         let terms = world.terms();
         let mut state = world.state();
         let rng = &mut state.rng;
@@ -151,13 +155,14 @@ impl Script {
             answers_after: Duration::from_millis(rng.u64(0..200)),
             acts: true,
             answer: Answer::Status(StatusCode::CREATED),
+            cut_at: None,
         };
         let late_max = u64::try_from(terms.late_max.as_millis()).unwrap_or(1).max(2);
         if !is_bad || state.is_healed {
             return script;
         }
         let rng = &mut state.rng;
-        match rng.u8(..10) {
+        match rng.u8(..12) {
             // Slow, and perhaps too slow for the caller.
             0 | 1 => script.works_for = Duration::from_millis(rng.u64(..late_max)),
             2 => script.answers_after = Duration::from_millis(rng.u64(..8000)),
@@ -167,11 +172,19 @@ impl Script {
                 script.acts = false;
             }
             // It did its work, and says that it failed.
-            5 | 6 => script.answer = Answer::Status(fails_after_effect(terms, rng)),
+            5 | 6 => script.answer = Answer::Status(fails_after_effect(terms, slot, rng)),
             7 => {
                 script.acts = false;
                 let refusals = [StatusCode::UNPROCESSABLE_ENTITY, StatusCode::NOT_FOUND];
                 script.answer = Answer::Status(refusals[rng.usize(..2)]);
+            }
+            // The answer breaks off in its body.
+            8 | 9 => {
+                script.acts = rng.bool();
+                script.cut_at = Some(rng.usize(..100));
+                // "Not now" says that nothing ran, also where it is cut.
+                let statuses = &CUT_STATUSES[..CUT_STATUSES.len() - usize::from(script.acts)];
+                script.answer = Answer::Status(statuses[rng.usize(..statuses.len())]);
             }
             _ => {
                 script.acts = false;
@@ -188,11 +201,22 @@ impl Script {
     }
 }
 
+/// Statuses of answers that break off; the last one only without an effect.
+const CUT_STATUSES: [StatusCode; 7] = [
+    StatusCode::CREATED,
+    StatusCode::INTERNAL_SERVER_ERROR,
+    StatusCode::SERVICE_UNAVAILABLE,
+    StatusCode::BAD_GATEWAY,
+    StatusCode::GATEWAY_TIMEOUT,
+    StatusCode::REQUEST_TIMEOUT,
+    StatusCode::TOO_MANY_REQUESTS,
+];
+
 /// Returns the status of an API that has done its work and fails afterwards. A 500 or 503 of the API itself is
-/// returned only if such errors count as lost answers or a probe can ask; otherwise they mean that the API did
-/// nothing. The statuses of an inner proxy are never believed.
-fn fails_after_effect(terms: &Terms, rng: &mut fastrand::Rng) -> StatusCode {
-    let is_doubted = terms.probe_grace.is_some() || terms.errors_are_lost;
+/// returned only if the caller counts such errors as lost answers or has a probe; otherwise they mean that the API
+/// did nothing. The statuses of an inner proxy are never believed.
+fn fails_after_effect(terms: &Terms, slot: usize, rng: &mut fastrand::Rng) -> StatusCode {
+    let is_doubted = terms.probe_graces[slot].is_some() || terms.errors_are_lost[slot];
     let statuses = [
         StatusCode::BAD_GATEWAY,
         StatusCode::GATEWAY_TIMEOUT,
@@ -208,7 +232,7 @@ async fn work(
     store: &SimStore,
     call: Call,
     script: Script,
-) -> Result<Response<Bytes>, LineFailure> {
+) -> Result<Response<LineBody>, LineFailure> {
     let world = store.process.world();
     let began = Instant::now();
     let wire = wire_key(world.terms().path, call.key);
@@ -258,9 +282,28 @@ async fn work(
         }
         Answer::Status(_) => {}
     }
-    let mut response = Response::new(Bytes::from(body));
+    let is_proxys = matches!(
+        status,
+        StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT
+    );
+    if is_proxys && world.has(Defect::ProxyErrorIsUpstreams) {
+        status = StatusCode::INTERNAL_SERVER_ERROR;
+    }
+    let mut response = Response::new(carried(world, call, script, body));
     *response.status_mut() = status;
     Ok(response)
+}
+
+/// The body as it reaches the caller.
+fn carried(world: &World, call: Call, script: Script, mut body: String) -> LineBody {
+    let Some(cut_at) = script.cut_at else { return LineBody::whole(body.into()) };
+    let event = if script.acts { Event::CutAfterEffect } else { Event::CutWithoutEffect };
+    world.note(event, || format!("request {}: {:?}", call.request, script.answer));
+    body.truncate(body.len() * cut_at / 100);
+    if world.has(Defect::CutIsWhole) {
+        return LineBody::whole(body.into());
+    }
+    LineBody::cut(body.into())
 }
 
 enum Acted {
@@ -353,12 +396,15 @@ fn commit(store: &SimStore, call: Call, id: RecordId, fence: Fence) -> Acted {
         };
         return Acted::Remembered(outcome.status, body);
     }
-    let guard = match stands.filter(|_| world.has(Defect::SqlIgnoresFence)) {
+    let guard = match stands.as_ref().filter(|_| world.has(Defect::SqlIgnoresFence)) {
         Some(record) => Guard::Seen(record.seen()),
         None => Guard::Owner(fence),
     };
-    let change =
-        Change::Complete { outcome, retention: world.terms().policy(0).record_retention() };
+    let reserved_with = stands.as_ref().map(|record| record.retention);
+    let retention = reserved_with
+        .filter(|_| !world.has(Defect::SqlRetentionIsDefault))
+        .unwrap_or_else(|| Policy::default().record_retention());
+    let change = Change::Complete { outcome, retention };
     match store.apply_swap(id, guard, change) {
         Swapped::Done(_) => Acted::Done(effect(world, call)),
         Swapped::Moved(_) => Acted::RolledBack,
@@ -366,7 +412,7 @@ fn commit(store: &SimStore, call: Call, id: RecordId, fence: Fence) -> Acted {
 }
 
 /// Answers a probe from the ledger, as it stands when the question arrives.
-async fn probe(store: &SimStore, path: &str) -> Result<Response<Bytes>, LineFailure> {
+async fn probe(store: &SimStore, path: &str) -> Result<Response<LineBody>, LineFailure> {
     let (world, process) = (store.process.world(), &store.process);
     world.hop().await;
     let asked = {
@@ -381,17 +427,26 @@ async fn probe(store: &SimStore, path: &str) -> Result<Response<Bytes>, LineFail
         under.map(|(number, effect)| (number, effect.variant))
     };
     let lags = world.has(Defect::ProbeLags) && world.chance(50);
-    let mut response = Response::new(Bytes::new());
-    match found.filter(|_| !lags) {
-        Some((number, variant)) => {
-            *response.body_mut() =
-                Bytes::from(format!("{{\"effect\":{number},\"variant\":{variant}}}"));
-            *response.status_mut() = StatusCode::CREATED;
-        }
-        None => *response.status_mut() = StatusCode::NOT_FOUND,
+    let mut body = String::new();
+    let mut status = StatusCode::NOT_FOUND;
+    if let Some((number, variant)) = found.filter(|_| !lags) {
+        body = format!("{{\"effect\":{number},\"variant\":{variant}}}");
+        status = StatusCode::CREATED;
     }
     let is_silent = world.chance(world.terms().upstream_faults / 4) && !world.state().is_healed;
+    let is_cut = is_silent && world.chance(50);
     world.passes(0, 50).await;
     process.gate().await;
-    if is_silent { Err(LineFailure::Lost) } else { Ok(response) }
+    if is_silent && !is_cut {
+        return Err(LineFailure::Lost);
+    }
+    let body = if is_cut {
+        body.truncate(body.len() / 2);
+        LineBody::cut(body.into())
+    } else {
+        LineBody::whole(body.into())
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    Ok(response)
 }

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::defects::Defect;
 use crate::events::{Event, Events};
 use crate::ledger::Ledger;
+use crate::loss::History;
 use crate::terms::Terms;
 
 /// Everything that a history shares. Clones are the same world.
@@ -32,6 +33,9 @@ pub(crate) struct State {
     /// Decides what the accounts of the provider, its other customers and reconciliations do, so that histories
     /// without them are what they were.
     pub(crate) account_rng: fastrand::Rng,
+    /// The same for lost history.
+    pub(crate) loss_rng: fastrand::Rng,
+    pub(crate) history: History,
     pub(crate) log: Log,
     pub(crate) ledger: Ledger,
     /// Offset of the store's clock from the elapsed time, in milliseconds.
@@ -59,6 +63,8 @@ struct Life {
 pub(crate) struct Process {
     world: World,
     pub(crate) number: usize,
+    /// Index of its settings.
+    pub(crate) slot: usize,
 }
 
 /// Log of a history.
@@ -77,7 +83,7 @@ pub(crate) const EPOCH_MILLIS: i64 = 1_700_000_000_000;
 
 impl World {
     pub(crate) fn new(
-        [rng, account_rng]: [fastrand::Rng; 2],
+        [rng, account_rng, loss_rng]: [fastrand::Rng; 3],
         terms: Terms,
         defect: Option<Defect>,
         traced: bool,
@@ -93,6 +99,8 @@ impl World {
         let state = State {
             rng,
             account_rng,
+            loss_rng,
+            history: History::Whole,
             log,
             ledger: Ledger::new(terms.key_count),
             clock_offset: EPOCH_MILLIS,
@@ -195,13 +203,13 @@ impl World {
         self.passes(0, 4).await;
     }
 
-    /// Starts a process.
-    pub(crate) fn start(&self) -> Process {
+    /// Starts a process with the settings of a slot.
+    pub(crate) fn start(&self, slot: usize) -> Process {
         let mut state = self.state();
         state.processes.push(Life { paused_until: self.0.began, is_dead: false });
         let number = state.processes.len() - 1;
         drop(state);
-        Process { world: self.clone(), number }
+        Process { world: self.clone(), number, slot }
     }
 
     pub(crate) fn is_alive(&self, number: usize) -> bool {

@@ -27,8 +27,8 @@ use std::time::Duration;
 
 use firstwrite_core::protocol::{self, Reservation, Reserved};
 use firstwrite_core::{
-    BoxFuture, Capabilities, Draft, Fence, Inserted, OnLostAnswer, Policy, Record, RecordId,
-    Request, Store, StoreError, Tenant, Timestamp, Verdict,
+    Body, BoxFuture, Capabilities, Draft, Fence, Inserted, OnLostAnswer, Policy, Record, RecordId,
+    Request, State, Store, StoreError, Tenant, Timestamp, Verdict,
 };
 
 use crate::{Subject, sample};
@@ -307,6 +307,11 @@ impl fmt::Display for Report {
 /// Fails with `expected` unless it holds.
 fn expect(holds: bool, expected: &str) -> TestResult {
     if holds { Ok(()) } else { Err(Failure::new(expected)) }
+}
+
+/// Returns true if the key is free, and only a note for clients that poll stands under it.
+fn is_note(record: &Record) -> bool {
+    matches!(&record.state, State::Completed { outcome, .. } if outcome.body == Body::Released)
 }
 
 /// Fails with what was expected and what was found unless they are equal.

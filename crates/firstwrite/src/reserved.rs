@@ -311,6 +311,7 @@ fn late(
     if let Some(Found { record, .. }) = found
         && record.fence == fence
         && let State::Completed { outcome, retained_until, .. } = &record.state
+        && outcome.body != Body::Released
     {
         tracing::debug!(%record_id, "the attempt was completed by whoever ran it");
         stored(observer, exchange, RecordStep::Kept(outcome.byte_count()));

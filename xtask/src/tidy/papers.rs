@@ -67,7 +67,7 @@ pub(super) fn links(tree: &Tree) -> Vec<Finding> {
 }
 
 /// The lines of a document outside fenced blocks.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(super) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_fenced = false;
     text.lines().enumerate().filter_map(move |(at, line)| {
         let is_fence = line.trim_start().starts_with("```") || line.trim_start().starts_with("~~~");

@@ -230,15 +230,16 @@ fn a_sweep_makes_the_same_choice_as_a_request() {
             assert_eq!(lapsed(untouched, on_lost_answer), None, "{untouched}");
         }
     }
-    assert_eq!(lapsed("reserved +0", OnLostAnswer::Resend), Some(Change::Remove));
+    assert_eq!(lapsed("reserved +0", OnLostAnswer::Resend), Some(Change::free_given_up()));
     assert_eq!(lapsed("reserved +0", OnLostAnswer::Uncertain), Some(Change::MARK_UNCERTAIN));
 }
 
 #[test]
 fn an_orphan_is_swept_however_long_its_lease() {
-    for (on_lost_answer, change) in
-        [(OnLostAnswer::Resend, Change::Remove), (OnLostAnswer::Uncertain, Change::MARK_UNCERTAIN)]
-    {
+    for (on_lost_answer, change) in [
+        (OnLostAnswer::Resend, Change::free_given_up()),
+        (OnLostAnswer::Uncertain, Change::MARK_UNCERTAIN),
+    ] {
         let orphan = |given| judge_orphan(&found(given, on_lost_answer).unwrap().record);
         assert_eq!(orphan("reserved +1"), Some(change.clone()));
         assert_eq!(orphan("reserved +0"), Some(change));

@@ -12,11 +12,10 @@ use firstwrite_core::BoxError;
 use http::header::CONTENT_LENGTH;
 use http::{Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::Full;
 use hyper::body::Incoming;
 
 use super::pool::Sender;
-use super::{CallPermit, Server};
+use super::{CallPermit, LineBody, Server};
 use crate::body::Patient;
 use crate::forward::{answer_trailers, has_two_framings};
 
@@ -50,14 +49,13 @@ type Part = Result<Frame<Bytes>, BoxError>;
 enum Source {
     Connection(Patient),
     /// They came over a [`Line`](super::Line).
-    Line(Full<Bytes>),
+    Line(LineBody),
 }
 
 impl AnswerBody {
-    pub(super) fn whole(body: Bytes) -> Self {
-        let body = Source::Line(Full::from(body));
+    pub(super) fn of_line(body: LineBody) -> Self {
         Self {
-            body,
+            body: Source::Line(body),
             connection: None,
             is_last: true,
             permit: None,
@@ -107,9 +105,7 @@ impl AnswerBody {
     fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Option<Part>> {
         let polled = match &mut self.body {
             Source::Connection(body) => Pin::new(body).poll_frame(context),
-            Source::Line(body) => {
-                Pin::new(body).poll_frame(context).map_err(|never| match never {})
-            }
+            Source::Line(body) => Pin::new(body).poll_frame(context),
         };
         match &polled {
             Poll::Ready(Some(Ok(frame))) => {

@@ -189,8 +189,10 @@ fn obstacle(
     settlement: &Settlement,
     force: Force,
 ) -> Option<(Exit, &'static str, String)> {
-    if let State::Completed { .. } = found.record.state {
-        return Some(explain(&Settled::AlreadyCompleted, SETTLED));
+    if let State::Completed { outcome, .. } = &found.record.state {
+        let is_free = outcome.body == Body::Released;
+        let settled = if is_free { Settled::Absent } else { Settled::AlreadyCompleted };
+        return Some(explain(&settled, SETTLED));
     }
     if force == Force::Yes {
         return None;

@@ -477,7 +477,8 @@ BEGIN
         ELSIF verdict NOT IN ('fresh', 'take over') THEN
             RETURN;
         END IF;
-        IF verdict = 'fresh' AND EXISTS (SELECT FROM firstwrite.history_losses AS d WHERE d.cleared_at IS NULL) THEN
+        -- A note of a release, or an outcome past its time, says as little of what was lost as no record.
+        IF stands.state IS DISTINCT FROM 'reserved' AND EXISTS (SELECT FROM firstwrite.history_losses AS d WHERE d.cleared_at IS NULL) THEN
             RAISE EXCEPTION 'acknowledged history was lost: a key that is not known may have been used'
                 USING ERRCODE = 'FW004', DETAIL = format('record %s', this_id),
                       HINT = 'Nothing was run. An operator must look at ' || 'firstwrite.history_losses' || ' and clear them.';

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use firstwrite_core::{AuditEntry, Change, RecordId, StoreError, judge_orphan};
+use firstwrite_core::{AuditEntry, RecordId, StoreError, judge_orphan};
 use rusqlite::params;
 
 use super::history_loss::Trust;
@@ -187,7 +187,7 @@ impl Session {
             };
             let Some(change) = judge_orphan(&standing.record) else { continue };
             let now = self.now();
-            if change == Change::Remove {
+            if change.frees() {
                 orphans.freed += 1;
             } else {
                 orphans.uncertain += 1;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use firstwrite_core::protocol::{self, Completed, Reserved, Settled, Settlement};
 use firstwrite_core::{
-    Change, Fence, Guard, Inserted, MemoryStore, OnLostAnswer, Policy, Query, Request, Seen,
-    StateKind, Store, Swapped, Verdict,
+    Body, Change, Fence, Guard, Inserted, MemoryStore, OnLostAnswer, Policy, Query, Request, Seen,
+    State, StateKind, Store, Swapped, Verdict,
 };
 use firstwrite_store::MovingStore;
 use firstwrite_testkit::{ManualClock, sample};
@@ -205,7 +205,9 @@ async fn a_settlement_reaches_the_copy_too() {
     for store in [&houses.old, &houses.new] {
         let happened = store.get(request("happened").id).await.unwrap().unwrap();
         assert_eq!(happened.record.state.kind(), StateKind::Completed);
-        assert!(store.get(request("not").id).await.unwrap().is_none());
+        let not = store.get(request("not").id).await.unwrap().unwrap().record.state;
+        let State::Completed { outcome, .. } = not else { panic!("it is not free: {not:?}") };
+        assert_eq!(outcome.body, Body::Released);
     }
 }
 

@@ -7,6 +7,7 @@ use firstwrite_core::{
 
 use super::{
     Case, DURABLE, DURABLE_TRANSACTIONS, Failure, Harness, TestResult, case, expect, expect_equal,
+    is_note,
 };
 use crate::{Ending, Script, sample};
 
@@ -41,13 +42,15 @@ async fn every_state_survives(harness: Harness) -> TestResult {
 /// knows on opening that the owners of an earlier process are gone.
 fn is_swept(before: &Record, found: Option<&Record>) -> bool {
     match (judge_orphan(before), found) {
-        (Some(change), None) => change == Change::Remove,
         (Some(change), Some(record)) => {
-            change == Change::MARK_UNCERTAIN
-                && record.state.kind() == StateKind::Uncertain
-                && record.fence == before.fence
+            let is_done = if change.frees() {
+                is_note(record)
+            } else {
+                record.state.kind() == StateKind::Uncertain
+            };
+            is_done && record.fence == before.fence
         }
-        (None, _) => false,
+        (Some(_), None) | (None, _) => false,
     }
 }
 

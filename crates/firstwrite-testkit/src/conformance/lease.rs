@@ -8,7 +8,7 @@ use firstwrite_core::{
     Store, Verdict, judge,
 };
 
-use super::{Case, Failure, Harness, MINIMUM, TestResult, case, expect, expect_equal};
+use super::{Case, Failure, Harness, MINIMUM, TestResult, case, expect, expect_equal, is_note};
 use crate::sample::{self, TICK};
 
 pub(super) const CASES: &[Case] = &[
@@ -140,7 +140,10 @@ async fn a_sweep_frees_what_is_safe_and_marks_the_rest(harness: Harness) -> Test
         harness.put_reserved("unsafe", Fence::first(1), OnLostAnswer::Uncertain).await?;
     harness.advance(Policy::LEASE_DEFAULT).await;
     sweep_all(&*harness.store()).await?;
-    expect(harness.store().get(safe).await?.is_none(), "a key that is safe to run again is free")?;
+    let freed = harness.record(safe).await?;
+    expect(is_note(&freed), "a key that is safe to run again is free, and its pollers are told")?;
+    let next = harness.granted(&harness.request("safe"), &Policy::default(), 2).await?;
+    expect_equal("the attempt after the note", &next.fence(), &Fence::first(1).next(2))?;
     let record = harness.record(unsafe_id).await?;
     expect_equal("the other waits for proof", &record.state.kind(), &StateKind::Uncertain)?;
     expect_equal("its owner may still say so", &record.fence, &Fence::first(1))

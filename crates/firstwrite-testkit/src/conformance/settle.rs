@@ -3,7 +3,7 @@
 use firstwrite_core::protocol::{self, Completed, Force, Settled, Settlement};
 use firstwrite_core::{AuditEntry, Policy, Request, Verdict};
 
-use super::{Case, Failure, Harness, MINIMUM, TestResult, case, expect, expect_equal};
+use super::{Case, Failure, Harness, MINIMUM, TestResult, case, expect, expect_equal, is_note};
 use crate::sample;
 
 pub(super) const CASES: &[Case] = &[
@@ -44,6 +44,7 @@ async fn what_is_proven_not_to_have_happened_runs_afresh(harness: Harness) -> Te
     let request = uncertain(&harness).await?;
     let settled = settle(&harness, &request, Settlement::NotHappened, Force::No).await?;
     expect_equal("the settlement", &settled, &Settled::Done)?;
+    expect(is_note(&harness.record(request.id).await?), "clients that poll are told")?;
     let _afresh = harness.granted(&request, &Policy::default(), 2).await?;
     let audits = harness.store().audits(request.id).await?;
     expect_equal("audit entries outlive the record", &audits.len(), &2)?;
@@ -98,7 +99,7 @@ async fn a_live_attempt_settled_by_force_comes_too_late(harness: Harness) -> Tes
     let completed = protocol::complete(&*harness.store(), held, outcome)
         .await
         .map_err(|undone| undone.error)?;
-    expect(matches!(completed, Completed::Late(None)), "the live owner is told that it is late")
+    expect(matches!(completed, Completed::Late(Some(_))), "the live owner is told that it is late")
 }
 
 async fn uncertain(harness: &Harness) -> Result<Request, Failure> {

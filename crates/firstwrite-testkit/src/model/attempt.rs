@@ -291,7 +291,7 @@ impl Protocol {
         if ack == Ack::Late {
             world.attempt(at).stray = Some(Stray::Complete(fence, answer));
         }
-        let stands = world.cell.filter(|stands| stands.fence == fence && !stands.is_open());
+        let stands = world.cell.filter(|stands| stands.fence == fence && stands.is_kept());
         world.attempt(at).phase = match (ack, stands) {
             (Ack::Heard, _) if written => Phase::Written(answer),
             // An earlier try was written, or an operator was first.
@@ -312,7 +312,7 @@ impl Protocol {
     /// An application commits its rows and the outcome; after a lost acknowledgement, it does so again.
     fn application_completes(&self, world: &mut World, at: u8, ack: Ack) {
         let Phase::Granted(fence) = world.attempt(at).phase else { return };
-        let stands = world.cell.filter(|stands| stands.fence == fence && !stands.is_open());
+        let stands = world.cell.filter(|stands| stands.fence == fence && stands.is_kept());
         let reaches = matches!(ack, Ack::Heard | Ack::Lost);
         let repeats = stands.is_some() && !self.rules.refuses_second_complete;
         let wrote =
@@ -430,6 +430,6 @@ fn land_effect(world: &mut World, at: u8, counts: Counts) {
 fn answer_in(stands: Cell, otherwise: u8) -> u8 {
     match stands.state {
         CellState::Completed(answer) | CellState::Spent(answer) => answer,
-        CellState::Held | CellState::Lapsed | CellState::Uncertain => otherwise,
+        CellState::Held | CellState::Lapsed | CellState::Uncertain | CellState::Freed => otherwise,
     }
 }

@@ -34,6 +34,8 @@ pub(super) enum CellState {
     Spent(u8),
     /// The effect may or may not have happened.
     Uncertain,
+    /// Given up, and the key is free: a note for pollers stands.
+    Freed,
 }
 
 /// Requests and policies of the model, in core's types.
@@ -71,8 +73,13 @@ impl Cell {
     pub(super) fn is_open(self) -> bool {
         match self.state {
             CellState::Held | CellState::Lapsed | CellState::Uncertain => true,
-            CellState::Completed(_) | CellState::Spent(_) => false,
+            CellState::Completed(_) | CellState::Spent(_) | CellState::Freed => false,
         }
+    }
+
+    /// Returns true if it holds an outcome.
+    pub(super) fn is_kept(self) -> bool {
+        matches!(self.state, CellState::Completed(_) | CellState::Spent(_))
     }
 
     /// Returns true if it is reserved.
@@ -164,6 +171,10 @@ fn record(cell: Cell, on_lost_answer: OnLostAnswer) -> Record {
         CellState::Completed(answer) => kept_at(answer, NOW),
         CellState::Spent(answer) => kept_at(answer, SPENT_AT),
         CellState::Uncertain => State::Uncertain { since: NOW },
+        CellState::Freed => match Change::free_given_up() {
+            Change::Complete { outcome, retention } => State::completed(outcome, retention, NOW),
+            other => unreachable!("a note is kept as an outcome is, not as {other:?}"),
+        },
     };
     record
 }
@@ -172,6 +183,7 @@ fn from_record(record: &Record, renewals: u8) -> Cell {
     let state = match &record.state {
         State::Reserved(lease) if NOW < lease.until => CellState::Held,
         State::Reserved(_) => CellState::Lapsed,
+        State::Completed { outcome, .. } if outcome.body == Body::Released => CellState::Freed,
         State::Completed { outcome, .. } => {
             let text = match &outcome.body {
                 Body::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),

@@ -208,7 +208,12 @@ impl Model for Protocol {
                 actions.push(Action::Expire);
             }
             CellState::Spent(_) => actions.push(Action::Reap),
-            CellState::Held | CellState::Uncertain | CellState::Completed(_) => {}
+            // A note stays for an hour: an attempt that is still about to write then does not begin any more.
+            CellState::Freed if world.attempts.iter().all(|attempt| !attempt.is_placing()) => {
+                actions.push(Action::Reap);
+            }
+            CellState::Held | CellState::Uncertain | CellState::Completed(_) | CellState::Freed => {
+            }
         }
     }
 

@@ -71,7 +71,7 @@ impl Protocol {
         let (change, sight) = if finding.happened {
             (cell::completion(owner(stands.fence)), Sight::SettledHappened)
         } else {
-            (Change::Remove, Sight::SettledAbsent)
+            (Change::free_given_up(), Sight::SettledAbsent)
         };
         if self.swap(world, cell::seen(stands, self.rules.on_lost_answer), change) {
             world.sight = Some(sight);

@@ -318,6 +318,11 @@ impl Attempt {
         Self { phase, call: Call::None, era: 0, late: false, stray: None }
     }
 
+    /// Returns true if it is about to write a reservation.
+    pub(super) fn is_placing(&self) -> bool {
+        matches!(self.phase, Phase::Placing(_))
+    }
+
     /// The fence of its reservation, while it acts on it.
     pub(super) fn fence(&self) -> Option<Fence> {
         match self.phase {

@@ -71,6 +71,8 @@ impl Log {
     /// Notices what a step of the store did to a record.
     pub(super) fn observe(&mut self, record: usize, now: Timestamp, stands: Option<Record>) {
         let key = &mut self.keys[record];
+        // Under a note of a release the key is free.
+        let stands = stands.filter(|record| !is_note(record));
         if key.stands == stands {
             return;
         }
@@ -190,4 +192,8 @@ impl Log {
             self.note(Event::LostRecovered);
         }
     }
+}
+
+fn is_note(record: &Record) -> bool {
+    matches!(&record.state, State::Completed { outcome, .. } if outcome.body == Body::Released)
 }

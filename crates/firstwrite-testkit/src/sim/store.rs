@@ -222,7 +222,7 @@ impl SimStore {
             }
             Fate::Through | Fate::LostAfter => {}
         }
-        let proves_absence = audit.is_some() && change == Change::Remove;
+        let proves_absence = audit.is_some() && change.frees();
         let settles = audit.is_some() && !proves_absence;
         let stood = match at_once(self.store().get(id)) {
             Some(Ok(found)) => found.map(|found| found.record.fence),

@@ -9,7 +9,8 @@ use firstwrite_core::outbox::{
 };
 use firstwrite_core::reconcile::{Amount, Ours, Standing, Subject, Theirs, Window};
 use firstwrite_core::{
-    Fence, OnLostAnswer, Pointer, Query, Record, RecordId, State, Store, StoreError, Timestamp,
+    Body, Fence, OnLostAnswer, Pointer, Query, Record, RecordId, State, Store, StoreError,
+    Timestamp,
 };
 use serde_json::value::RawValue;
 
@@ -222,7 +223,7 @@ async fn records(
     let Books { ours, handles, is_complete, sent_before_max } = books;
     each_record(store, settings, None, |record| {
         let is_uncertain = matches!(record.state, State::Uncertain { .. });
-        if !scope.is_of(record) || (record.created_at < from && !is_uncertain) {
+        if !scope.is_of(record) || is_free(record) || (record.created_at < from && !is_uncertain) {
             return true;
         }
         if ours.len() >= settings.limits.entries_max {
@@ -259,6 +260,11 @@ fn sent_before(record: &Record) -> Duration {
         OnLostAnswer::Resend => record.retention.replay_for,
         OnLostAnswer::Uncertain | OnLostAnswer::Ask(_) => Duration::ZERO,
     }
+}
+
+/// Returns true if only a note of a release stands: the key is free.
+fn is_free(record: &Record) -> bool {
+    matches!(&record.state, State::Completed { outcome, .. } if outcome.body == Body::Released)
 }
 
 /// Returns the standing of a request.

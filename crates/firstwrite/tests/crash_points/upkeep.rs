@@ -66,10 +66,11 @@ impl Found {
     /// What must stand once the worker is through.
     pub(crate) fn in_the_end(&self) -> Option<StateKind> {
         match self.kind {
-            Kind::Resendable | Kind::Expired | Kind::ExpiredInTwoSteps => None,
+            Kind::Expired | Kind::ExpiredInTwoSteps => None,
             Kind::Lapsed | Kind::Uncertain => Some(StateKind::Uncertain),
             Kind::Live => Some(StateKind::Reserved),
-            Kind::Retained => Some(StateKind::Completed),
+            // A note of the release, for clients that poll.
+            Kind::Resendable | Kind::Retained => Some(StateKind::Completed),
         }
     }
 

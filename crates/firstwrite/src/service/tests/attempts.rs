@@ -184,7 +184,7 @@ async fn renewing_stops_when_the_key_is_lost() {
 }
 
 /// An operator says that it did not happen, and frees the key under a live owner.
-async fn settle(world: &World, settlement: protocol::Settlement) {
+pub(super) async fn settle(world: &World, settlement: protocol::Settlement) {
     let audit =
         AuditEntry { actor: "ops".into(), action: "settle".into(), reason: "a test".into() };
     let store = &world.store.memory;

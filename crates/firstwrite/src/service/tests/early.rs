@@ -1,9 +1,11 @@
 //! `Prefer: respond-async`: an early 202, and the outcome for clients that come back.
 
-use firstwrite_core::{Key, Policy, RespondAsync, StateKind, Store as _};
+use firstwrite_core::protocol::Settlement;
+use firstwrite_core::{Key, Policy, RespondAsync, StateKind, Store as _, StoreErrorKind};
 use http::{HeaderValue, Request};
 use url::Url;
 
+use super::attempts::settle;
 use super::harness::{Door, RequestBody, World, answer, id, post};
 
 fn prefer(mut request: Request<RequestBody>) -> Request<RequestBody> {
@@ -91,6 +93,44 @@ async fn whoever_polls_learns_that_the_attempt_failed_and_a_retry_runs() {
     let retry = world.send(post("k", "other body")).await;
     assert_eq!((retry.summary(), retry.is_replay()), ("201 run 2".to_owned(), false));
     assert_eq!(world.send(ask()).await.json()["state"], "completed");
+}
+
+/// An operator frees the key under a live owner, whose outcome then comes too late.
+#[tokio::test(start_paused = true)]
+async fn whoever_polls_learns_that_an_operator_freed_the_key() {
+    let door = Door::new();
+    let world = world(&door, Policy::default());
+    let early = world.send(prefer(post("k", "{}"))).await;
+    assert_eq!(early.status, 202);
+    door.entered().await;
+    settle(&world, Settlement::NotHappened).await;
+    let ask = || {
+        let mut request = post("k", "");
+        *request.method_mut() = http::Method::GET;
+        *request.uri_mut() = early.header("location").unwrap().parse().unwrap();
+        request
+    };
+    let told = world.send(ask()).await;
+    assert_eq!((told.status.as_u16(), &told.json()["state"]), (200, &"released".into()));
+    door.open();
+    world.layer.drained().await;
+    assert_eq!(world.send(ask()).await.json()["state"], "released", "the owner was too late");
+}
+
+/// The note may be older than what was acknowledged since.
+#[tokio::test(start_paused = true)]
+async fn while_history_is_missing_a_key_with_a_note_is_as_unknown_as_one_without() {
+    let world = World::new(Policy::default(), |run, _| async move {
+        Ok(answer(if run == 1 { 500 } else { 201 }, &format!("run {run}")))
+    });
+    assert_eq!(world.send(prefer(post("k", "{}"))).await.status, 202);
+    world.layer.drained().await;
+    world.store.fail_as("check_history", StoreErrorKind::HistoryLost);
+    assert_eq!(world.send(post("k", "{}")).await.json()["code"], "outcome-unknown");
+    assert_eq!(world.runs(), 1);
+    world.store.recover();
+    world.layer.drained().await;
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "201 run 2");
 }
 
 /// Keys that a parser of addresses would take for a way to somewhere else.
