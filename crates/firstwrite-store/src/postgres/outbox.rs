@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Becomes, ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
+    ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
     MessageNumber, MessageStory, Move, MoveGuard, Outbox, Scan, ScanPage,
 };
 use firstwrite_core::{BoxFuture, Fence, Message, StoreError, lock};
@@ -151,7 +151,7 @@ impl PostgresStore {
         let held = apply::apply(shared, &mut client, receipts, moves).await?;
         drop(client);
         let mut leases = lock(&delivering.leases);
-        for step in moves.iter().filter(|step| !matches!(step.becomes, Becomes::MaybeSent(_))) {
+        for step in moves {
             leases.end(step.number);
         }
         Ok(held)

@@ -72,7 +72,7 @@ impl Delivering {
 }
 
 /// The message as an operator's command reads it.
-fn view(world: &World) -> MessageView {
+pub(super) fn view(world: &World) -> MessageView {
     let tenant = sample::tenant("acme");
     MessageView {
         number: MessageNumber(1),
