@@ -158,7 +158,7 @@ fn what_will_surprise_is_warned_of(folder: &Folder) {
         |words: &str| said.lines().any(|line| line.contains("WARN") && line.contains(words));
     assert!(warns("recognises its key for 1m only"), "{said}");
     assert!(warns("not configured here"), "{said}");
-    settings(folder, &provider, "dedupe_for = '48h'");
+    settings(folder, &provider, "dedupe_for = '48h'\n[gateway.default]\nretention = '48h'");
     let said = stderr(&once(folder));
     assert!(!said.contains("recognises its key"), "{said}");
 }

@@ -206,7 +206,8 @@ async fn an_absence_frees_no_record_before_its_loss_is_cleared_and_counts_anew_f
     shop.store.insert(&reserved("lost")).await.unwrap();
     let id = id_of("lost");
     let guard = Guard::Owner(Fence::first(5));
-    shop.store.swap(id, guard, Change::MARK_UNCERTAIN, None).await.unwrap();
+    let marked = shop.store.swap(id, guard, Change::MARK_UNCERTAIN, None).await.unwrap();
+    assert!(matches!(marked, Swapped::Done(_)), "{marked:?}");
     shop.store.clone().close().await;
     let store = SqliteStore::open_with(shop.path(), options(&shop.clock)).unwrap();
     let backup = beside(&shop.path(), "-old");
@@ -223,6 +224,7 @@ async fn an_absence_frees_no_record_before_its_loss_is_cleared_and_counts_anew_f
         protocol::settle(&store, record, Settlement::NotHappened, Force::No, &by)
     };
     assert_eq!(free(&seen).await.unwrap(), Settled::HistoryLost);
+    shop.pass(std::time::Duration::from_mins(1));
     let cleared = store.clear_history_losses("ann", "compared with the bank's list").await.unwrap();
     assert_eq!((cleared.losses, cleared.records), (1, 1), "{cleared:?}");
     assert_eq!(free(&seen).await.unwrap(), Settled::Moved, "it was looked into before the clearing");

@@ -50,7 +50,11 @@ impl Delivering {
         }
         let step = self.mark(world);
         if world.message.holds(step.guard, at(world.now)) {
+            let before = world.message.state;
             world.message.take(&step.becomes, at(world.now));
+            if self.design == OutboxDesign::LossMarkLeavesClaim {
+                world.message.state = before;
+            }
             self.sights.note(Sight::MarkedAfterLoss);
         }
     }
