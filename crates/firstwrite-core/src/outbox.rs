@@ -40,7 +40,7 @@ pub use moves::{
 };
 pub use rules::{
     ABSENCE_SHOWS_AFTER, Cause, LAPSE_COUNT_MAX, Moment, Next, REST_AFTER_LOSS, Sent, Step,
-    absence_shows_from, after_delivery, after_probe, given_back, next_step,
+    absence_shows_from, after_delivery, after_probe, given_back, next_step, rested_at,
 };
 pub use scan::{
     Among, MessageContent, Scan, ScanPage, Scanned, Written, WrittenPage, WrittenQuery,

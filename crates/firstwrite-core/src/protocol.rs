@@ -17,8 +17,10 @@ use crate::{
 };
 
 mod atomic;
+mod history_loss;
 
 pub use atomic::{Atomic, AtomicStart, OpenAttempt, abandon, atomic, begin, conclude, is_interim};
+pub use history_loss::mark_given_up_now;
 
 /// Number of times a step is tried again after it met a rival or lost an acknowledgement. Each retry
 /// means that another process changed the same record in between; more than a few in a row is a fault.
@@ -160,6 +162,8 @@ pub enum Settled {
     AlreadyCompleted,
     /// An attempt holds the lease for this much longer, and force was not given.
     StillHeld(Duration),
+    /// The store lost history, so it proves nothing that nothing was found, and force was not given.
+    HistoryLost,
 }
 
 /// Counts of one sweep.
@@ -171,6 +175,13 @@ pub struct Swept {
     pub uncertain: usize,
     /// Records that had moved on by themselves.
     pub moved: usize,
+}
+
+impl Swept {
+    /// Returns the number of records that this sweep changed.
+    pub fn changed(&self) -> usize {
+        self.freed + self.uncertain
+    }
 }
 
 impl Reservation {
@@ -358,7 +369,8 @@ pub async fn mark_uncertain(
 ///
 /// `seen` is the record that was looked into. The finding is about the attempt whose fence it carries,
 /// and settles no other: a second finding that comes after the key was freed and used again would
-/// otherwise free, or answer for, an attempt that was never looked into.
+/// otherwise free, or answer for, an attempt that was never looked into. A finding of nothing is refused while a
+/// history loss is open, and if it was made before the record was marked as given up at a later time.
 pub async fn settle(
     store: &dyn Store,
     seen: &Record,
@@ -372,6 +384,10 @@ pub async fn settle(
         if found.record.fence != seen.fence {
             return Ok(Settled::Moved);
         }
+        let is_absence = matches!(settlement, Settlement::NotHappened) && force == Force::No;
+        if is_absence && is_given_up_later(&found.record, seen) {
+            return Ok(Settled::Moved);
+        }
         match &found.record.state {
             State::Completed { outcome, .. } if outcome.body == Body::Released => {
                 return Ok(Settled::Absent);
@@ -381,6 +397,9 @@ pub async fn settle(
                 return Ok(Settled::StillHeld(lease.until.since(found.now)));
             }
             State::Reserved(_) | State::Uncertain { .. } => {}
+        }
+        if is_absence && is_history_lost(store, seen.id).await? {
+            return Ok(Settled::HistoryLost);
         }
         let change = match &settlement {
             Settlement::Happened { outcome } => {
@@ -396,6 +415,23 @@ pub async fn settle(
         }
     }
     Err(StoreError::definite(StoreErrorKind::Unavailable, "settling a contended key"))
+}
+
+/// Returns true if a record was marked as given up after it was `seen`.
+fn is_given_up_later(found: &Record, seen: &Record) -> bool {
+    match (&found.state, &seen.state) {
+        (State::Uncertain { since: now }, State::Uncertain { since: before }) => now > before,
+        _ => false,
+    }
+}
+
+/// Returns true if acknowledged history is missing that could be about this record.
+async fn is_history_lost(store: &dyn Store, id: RecordId) -> Result<bool, StoreError> {
+    match store.check_history(id).await {
+        Ok(()) => Ok(false),
+        Err(error) if error.kind() == StoreErrorKind::HistoryLost => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// One turn of the sweep: frees keys whose attempt died where running again is safe, and marks the

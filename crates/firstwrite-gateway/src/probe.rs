@@ -167,13 +167,11 @@ impl Probe {
             Ok(body) => body.to_bytes(),
             Err(error) => return Found::Silence(error.to_string()),
         };
-        let is_gone = matches!(parts.status, StatusCode::NOT_FOUND | StatusCode::GONE);
         match parts.status {
             StatusCode::OK => {}
             // Of a list, it says that a list was made.
             StatusCode::CREATED if self.form.list.is_none() => {}
-            // Of a list, it says that the list is not there.
-            _ if is_gone && self.form.list.is_none() => return Found::Nothing,
+            status if self.form.says_absent(status) => return Found::Nothing,
             status => return Found::Silence(format!("answered {status}")),
         }
         let body = match entry_of(&parts.headers, body, &self.form, (&key, asked_at)) {
@@ -210,7 +208,7 @@ fn entry_of(
     form: &ProbeForm,
     (key, asked_at): (&str, Timestamp),
 ) -> Result<Option<Bytes>, Cow<'static, str>> {
-    if *form == ProbeForm::default() {
+    if !form.reads_content() {
         return Ok(Some(body));
     }
     let document =

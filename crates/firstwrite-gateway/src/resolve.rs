@@ -282,7 +282,7 @@ mod tests {
         Body, Fingerprint, FingerprintRules, MemoryStore, Parts, Request, State, StateKind,
         Timestamp,
     };
-    use http::{HeaderMap, Method};
+    use http::{HeaderMap, Method, StatusCode};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
@@ -365,7 +365,8 @@ mod tests {
     }
 
     fn asking(url: &str, grace: Duration) -> OperationExtras {
-        asking_for(url, ProbeForm::default(), grace)
+        let absent_statuses = vec![StatusCode::NOT_FOUND];
+        asking_for(url, ProbeForm { absent_statuses, ..ProbeForm::default() }, grace)
     }
 
     fn asking_for(url: &str, form: ProbeForm, grace: Duration) -> OperationExtras {

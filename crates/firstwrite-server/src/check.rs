@@ -2,10 +2,6 @@
 
 use std::path::Path;
 
-use firstwrite::worker::Destination;
-use firstwrite::{AfterRetention, Policy, PolicyResolver as _};
-use firstwrite_gateway::Operations;
-
 use crate::command::{self, CheckFlags, DemoFlags, DoctorFlags, Exit, GatewayFlags, WorkerFlags};
 use crate::config::{File, GatewayPart, UsageError};
 use crate::{demo, doctor, gateway, output, worker};
@@ -61,7 +57,6 @@ impl Settings {
         worker.store.store = store;
         let worker = worker::Settings::resolve(&worker, file)?;
         let destinations = worker.destinations();
-        check_lives(destinations, gateway.operations())?;
         let upstream_count = if has_gateway { gateway.upstream_count() } else { 0 };
         let said = format!(
             "{}: {}\n  upstreams     {upstream_count}\n  tenants       {}\n  destinations  {}\n  accounts      {}\n  \
@@ -108,27 +103,6 @@ fn verdict(has_gateway: bool, has_store: bool) -> String {
         return "holds".to_owned();
     }
     format!("holds with what only a start can be given: {}", needed.join(", "))
-}
-
-/// Refuses a destination that recognises a key for longer than the key lives here: a later request under the
-/// same key would be answered with the effect of the earlier one.
-fn check_lives(destinations: &[Destination], operations: &Operations) -> Result<(), UsageError> {
-    let lives = operations.known().into_iter().map(|policy| match policy.after_retention {
-        AfterRetention::Fresh => policy.retention,
-        AfterRetention::Refuse(span) => policy.retention.saturating_add(span),
-    });
-    let shortest = lives.min().unwrap_or(Policy::RETENTION_DEFAULT);
-    match destinations.iter().find(|one| one.terms().dedupe_for > shortest) {
-        None => Ok(()),
-        Some(one) => Err(UsageError::new(format!(
-            "destination {}: dedupe_for is {}, and a key is free again after {}: a second order under it would \
-             be answered with the first one's payment; make retention at least as long (under \
-             [gateway.default], also for the operations of an application of your own)",
-            one.name(),
-            humantime::format_duration(one.terms().dedupe_for),
-            humantime::format_duration(shortest)
-        ))),
-    }
 }
 
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {

@@ -184,7 +184,7 @@ impl Arguments {
             | Command::Doctor(_) => "warn",
         };
         let action = match command {
-            Command::Demo(flags) => Action::Demo(demo::settings(&flags, &file)?),
+            Command::Demo(flags) => Action::Demo(demo::resolve(&flags, &file)?),
             Command::DemoProvider(flags) => {
                 Action::DemoProvider(demo_provider::Settings::resolve(&flags)?)
             }

@@ -23,6 +23,16 @@ const DRAIN_DEFAULT: Duration = Duration::from_secs(10);
 /// Far longer than a provider in the same process takes, and no longer than a person waits gladly.
 const WAIT_DEFAULT: Duration = Duration::from_secs(2);
 
+/// Resolves the settings of a start. The demo seals nothing, so it is refused beside keys: what it wrote would stand
+/// in plain beside what others sealed.
+pub(crate) fn resolve(flags: &DemoFlags, file: &File) -> Result<Settings, UsageError> {
+    if file.sealing.ring()?.is_some() {
+        let message = "the demo does not seal what it stores; start it without [sealing], on a store of its own";
+        return Err(UsageError::new(message));
+    }
+    settings(flags, file)
+}
+
 /// Resolves what flags, environment and file say about the demo.
 pub(crate) fn settings(flags: &DemoFlags, file: &File) -> Result<Settings, UsageError> {
     let demo = &file.demo;

@@ -40,12 +40,13 @@ struct Clearing {
     reason: String,
 }
 
-/// Numbers of history losses and clock jumps that the operator settled in this run, and of the messages that
-/// were marked as maybe sent for it, where the store keeps messages.
+/// Numbers of history losses and clock jumps that the operator settled in this run, and of what was marked for it:
+/// messages as maybe sent, where the store keeps messages, and uncertain records as given up now.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settled {
     losses: Option<usize>,
     messages: Option<usize>,
+    records: Option<usize>,
     jumps: Option<usize>,
 }
 
@@ -61,6 +62,9 @@ struct Report {
     /// Number of messages that were marked as maybe sent before that.
     #[serde(skip_serializing_if = "Option::is_none")]
     marked: Option<usize>,
+    /// Number of uncertain records that count as given up at that time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    given_up_anew: Option<usize>,
     /// Number of clock jumps that were confirmed.
     #[serde(skip_serializing_if = "Option::is_none")]
     confirmed: Option<usize>,
@@ -125,17 +129,17 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
             }
             StoreUrl::Postgres(url) => {
                 let (findings, cleared) = examine_postgres(url, settings).await?;
-                settled = Settled::of_messages(cleared);
+                settled = Settled::of(cleared);
                 findings
             }
             StoreUrl::Mysql(url) => {
                 let (findings, cleared) = examine_mysql(url, settings).await?;
-                settled = Settled::of_messages(cleared);
+                settled = Settled::of(cleared);
                 findings
             }
             StoreUrl::Redis(url) => {
                 let (findings, cleared) = examine_redis(url, settings).await?;
-                settled.losses = cleared.map(|cleared| cleared.losses);
+                settled = Settled { messages: None, ..Settled::of(cleared) };
                 findings
             }
             StoreUrl::Dynamodb(url) => {
@@ -156,9 +160,13 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
 
 impl Settled {
     /// Takes over the clearance of a store that keeps messages.
-    fn of_messages(cleared: Option<HistoryClearance>) -> Self {
-        let (losses, messages) = cleared.map(|cleared| (cleared.losses, cleared.messages)).unzip();
-        Self { losses, messages, jumps: None }
+    fn of(cleared: Option<HistoryClearance>) -> Self {
+        Self {
+            losses: cleared.map(|cleared| cleared.losses),
+            messages: cleared.map(|cleared| cleared.messages),
+            records: cleared.map(|cleared| cleared.records),
+            jumps: None,
+        }
     }
 }
 
@@ -170,7 +178,7 @@ async fn settle_sqlite(path: &Path, settings: &Settings) -> anyhow::Result<Settl
     }
     let store = SqliteStore::open(path).map_err(|error| unopened(&error))?;
     if let Some(Clearing { actor, reason }) = &settings.clearing {
-        settled = Settled::of_messages(Some(store.clear_history_losses(actor, reason).await?));
+        settled = Settled::of(Some(store.clear_history_losses(actor, reason).await?));
     }
     if let Some(Clearing { actor, reason }) = &settings.confirming {
         settled.jumps = Some(store.confirm_clock(actor, reason).await?);
@@ -255,13 +263,21 @@ fn say(
     settings: &Settings,
     findings: Vec<Finding>,
     safe: bool,
-    Settled { losses: cleared, messages: marked, jumps: confirmed }: Settled,
+    Settled { losses: cleared, messages: marked, records: given_up_anew, jumps: confirmed }: Settled,
 ) -> anyhow::Result<()> {
     match settings.format {
         Format::Json => {
             let store = settings.store.to_string();
             let findings = findings.into_iter().map(FindingView::of).collect();
-            output::document(&Report { store, safe, cleared, marked, confirmed, findings })
+            output::document(&Report {
+                store,
+                safe,
+                cleared,
+                marked,
+                given_up_anew,
+                confirmed,
+                findings,
+            })
         }
         Format::Table => {
             let mut text = String::new();
@@ -269,7 +285,10 @@ fn say(
                 let marked = marked.map_or_else(String::new, |marked| {
                     format!("messages marked as maybe sent: {marked}\n")
                 });
-                text = format!("history losses cleared: {cleared}\n{marked}\n");
+                let anew = given_up_anew.unwrap_or_default();
+                text = format!(
+                    "history losses cleared: {cleared}\n{marked}uncertain records given up anew: {anew}\n\n"
+                );
             }
             if let Some(confirmed) = confirmed {
                 text = format!("{text}jumps of the clock confirmed: {confirmed}\n\n");

@@ -14,7 +14,7 @@ use firstwrite::worker::Schedule;
 use firstwrite::{Policy, PolicyResolver as _};
 use firstwrite_gateway::tenants::Tenants;
 use firstwrite_gateway::{
-    Claim, Drained, Gateway, GatewayError, Listening, Operations, Operator, Rules, Target,
+    Claim, Drained, Gateway, GatewayError, Listening, Operator, Rules, Target,
 };
 use firstwrite_store::CachedStore;
 
@@ -116,11 +116,6 @@ impl Settings {
     /// Line about callers who share keys and answers, if there is something to say.
     pub(crate) fn tenants_note(&self) -> Option<&str> {
         self.tenants_note.as_deref()
-    }
-
-    /// The operations that it protects.
-    pub(crate) fn operations(&self) -> &Operations {
-        &self.rules.operations
     }
 
     /// Returns the collector that receives the traces.

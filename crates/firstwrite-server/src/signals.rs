@@ -54,12 +54,15 @@ impl Signals {
         }
     }
 
-    /// Waits for Ctrl-C or SIGTERM.
+    /// Waits for Ctrl-C or SIGTERM, for a process that reads its settings at its start alone: SIGHUP is answered in
+    /// the log.
     pub(crate) async fn received(&mut self) {
         #[cfg(unix)]
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+        while self.told().await == Told::Reload {
+            tracing::warn!(
+                "SIGHUP changes nothing here: the settings, [sealing] and its dropped tenants included, are \
+                 read at the start; start the process again"
+            );
         }
         #[cfg(not(unix))]
         if let Err(error) = tokio::signal::ctrl_c().await {

@@ -41,11 +41,13 @@ enum Turns {
 impl Settings {
     pub(crate) fn resolve(flags: &WorkerFlags, file: &File) -> Result<Self, UsageError> {
         let accounts = file.reconcile.scheduled(&file.destinations)?;
+        let destinations = file.destinations.build()?;
+        file.check_lives(&destinations)?;
         Ok(Self {
             store: file.named_store(flags.store.store.as_deref())?,
             turns: if flags.once { Turns::One } else { Turns::UntilTold },
             schedule: file.worker.schedule()?,
-            destinations: file.destinations.build()?,
+            destinations,
             reconcile_every: file.worker.reconcile_every(!accounts.is_empty())?,
             accounts,
             format: flags.format.format,

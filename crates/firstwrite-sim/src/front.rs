@@ -226,7 +226,10 @@ fn gateway(store: &SimStore) -> SimulatedGateway {
             url: "/made/{key}".to_owned(),
             headers: Vec::new(),
             status: None,
-            form: ProbeForm::default(),
+            form: ProbeForm {
+                absent_statuses: vec![StatusCode::NOT_FOUND],
+                ..ProbeForm::default()
+            },
             grace,
         };
         Arc::new(Probe::new(settings, &calling).expect("the probe's address has a key in it"))

@@ -1,10 +1,10 @@
 //! Losses of acknowledged history, as reported to operators, and the first half of clearing them.
 
-use firstwrite_core::Timestamp;
-#[cfg(any(feature = "_sql", feature = "sqlite"))]
-use firstwrite_core::outbox::{Outbox, protocol};
-#[cfg(any(feature = "_sql", feature = "sqlite"))]
-use firstwrite_core::{AuditEntry, StoreError};
+use std::time::Duration;
+
+use firstwrite_core::{
+    AuditEntry, Store, StoreError, StoreErrorKind, Timestamp, outbox, protocol,
+};
 
 /// A detected loss of acknowledged history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,23 +38,42 @@ pub struct HistoryClearance {
     pub losses: usize,
     /// Number of messages that were marked as maybe sent before that: every message that was not settled.
     pub messages: usize,
+    /// Number of uncertain records that were marked as given up at that time.
+    pub records: usize,
 }
 
-/// Marks the messages of a store that lost history, while its loss is open and nothing is claimed. Returns
-/// how many; `None` if no loss is open, and nothing is to be cleared.
-#[cfg(any(feature = "_sql", feature = "sqlite"))]
-pub(crate) async fn mark_messages(
-    losses: &[HistoryLoss],
-    outbox: &dyn Outbox,
+/// Time before messages are marked again that workers moved meanwhile: long enough for a worker to end its claims
+/// on a loaded server.
+const MARK_PAUSE: Duration = Duration::from_millis(250);
+
+/// Marks the messages and the uncertain records of a store that lost history, while its loss is open and nothing
+/// is claimed. Returns what was marked, with `losses` yet to be cleared.
+pub(crate) async fn mark(
+    store: &dyn Store,
     (actor, reason): (&str, &str),
-) -> Result<Option<usize>, StoreError> {
-    if losses.iter().all(|loss| loss.cleared.is_some()) {
-        return Ok(None);
-    }
+) -> Result<HistoryClearance, StoreError> {
     let by = AuditEntry {
         actor: actor.to_owned(),
         action: "clear history loss".to_owned(),
         reason: reason.to_owned(),
     };
-    protocol::mark_maybe_sent(outbox, &by).await.map(Some)
+    let pause = async || tokio::time::sleep(MARK_PAUSE).await;
+    let messages = match store.outbox() {
+        Some(outbox) => outbox::protocol::mark_maybe_sent(outbox, &by, pause).await?,
+        None => 0,
+    };
+    let records = protocol::mark_given_up_now(store, &by).await?;
+    Ok(HistoryClearance { losses: 0, messages, records })
+}
+
+/// Returns true if one of `losses` is not cleared.
+pub(crate) fn is_open(losses: &[HistoryLoss]) -> bool {
+    losses.iter().any(|loss| loss.cleared.is_none())
+}
+
+/// The losses that stand are not those that messages and records were marked for.
+pub(crate) fn lost_again(doing: &'static str) -> StoreError {
+    StoreError::definite(StoreErrorKind::HistoryLost, doing).caused_by(
+        "history was lost, or cleared, once more while messages and records were marked; run it again",
+    )
 }

@@ -14,6 +14,8 @@ use firstwrite_core::outbox::{
     ClaimedMessage, MaybeSentDraft, MessageContent, MessageNumber, MessageState, MessageView,
     MoveGuard, PendingDraft, Problem, Receipt,
 };
+#[cfg(feature = "dynamodb")]
+use firstwrite_core::outbox::rested_at;
 use firstwrite_core::{Fence, Message, RecordId, Tenant, Timestamp};
 
 /// The row of a message that is not settled.
@@ -144,15 +146,25 @@ impl Pending {
         moved
     }
 
-    /// The row after a move that only says that the message may have been sent.
+    /// The row after a move that only says that the message may have been sent. One that is put aside gets its rest
+    /// when it is released.
     pub(crate) fn maybe_sent(&self, draft: &MaybeSentDraft, now: Timestamp) -> Self {
         let mut marked = self.clone();
         marked.due_at = self.due_at.map(|due_at| due_at.max(now.plus(draft.rest_for)));
+        if self.state == MessageState::Sending {
+            marked.state = MessageState::Waiting;
+        }
         marked.fence = draft.fence;
         marked.claimed_at = Some(now);
         marked.maybe_sent_at = Some(draft.maybe_sent_at);
         marked.show(draft.problem.as_ref());
         marked
+    }
+
+    /// Time before which it is not claimed again, if it is in doubt.
+    #[cfg(feature = "dynamodb")]
+    pub(crate) fn rested_at(&self) -> Option<Timestamp> {
+        rested_at(self.maybe_sent_at, self.claimed_at)
     }
 
     fn show(&mut self, problem: Option<&Problem>) {

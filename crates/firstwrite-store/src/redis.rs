@@ -27,7 +27,7 @@ use firstwrite_core::{
     Capabilities, Page, Query, RecordId, StateFilter, Store, StoreError, store_methods,
 };
 
-use crate::history_loss::{HistoryClearance, HistoryLoss};
+use crate::history_loss::{HistoryClearance, HistoryLoss, mark};
 use crate::{Access, Migrated, OpenError, tls};
 use admission::Durable;
 use driver_error::unsupported;
@@ -116,16 +116,26 @@ impl RedisStore {
     }
 
     /// Clears every open history loss, so that unknown keys can be written again; call it once an
-    /// operator has examined the loss. There are no messages to mark.
+    /// operator has examined the loss.
+    ///
+    /// Before that it marks every uncertain record as given up now: the lost history may have sent its request. If
+    /// it fails halfway, or if history is lost again meanwhile, the loss stays open. There are no messages to mark.
     pub async fn clear_history_losses(
         &self,
         actor: &str,
         reason: &str,
     ) -> Result<HistoryClearance, StoreError> {
         let router = self.writes("clearing history losses")?;
-        let losses = history_loss::clear(router, actor, reason).await?;
-        tracing::warn!(server = %router.address, actor, losses, "history losses were cleared");
-        Ok(HistoryClearance { losses, messages: 0 })
+        let lives = history_loss::lives(router, &self.inner.memory).await?;
+        if !history_loss::stands(router).await? {
+            return Ok(HistoryClearance::default());
+        }
+        let marked = mark(self, (actor, reason)).await?;
+        history_loss::compare(&lives, &history_loss::lives(router, &self.inner.memory).await?)?;
+        let losses = history_loss::clear(router, &lives, (actor, reason)).await?;
+        let clearance = HistoryClearance { losses, ..marked };
+        tracing::warn!(server = %router.address, actor, ?clearance, "history losses were cleared");
+        Ok(clearance)
     }
 
     /// Closes the connections. Clones answer [`firstwrite_core::StoreErrorKind::Unavailable`] from now on.

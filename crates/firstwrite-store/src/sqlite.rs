@@ -42,7 +42,7 @@ use firstwrite_core::{
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::history_loss::{HistoryClearance, HistoryLoss, mark_messages};
+use crate::history_loss::{HistoryClearance, HistoryLoss, is_open, mark};
 use crate::{Migrated, OpenError};
 use connect::Target;
 pub use connect::{ForeignFile, MissingFile, SqliteOptions};
@@ -167,8 +167,9 @@ impl SqliteStore {
     /// Clears every open history loss, so that unknown keys can be written again; call it once an
     /// operator has examined the loss.
     ///
-    /// Before that it marks every message that is not settled as one that may have been sent: the lost
-    /// history may have sent it. If it fails halfway, the loss stays open.
+    /// Before that it marks every message that is not settled as one that may have been sent, and every
+    /// uncertain record as given up now: the lost history may have sent it. If it fails halfway, the loss stays
+    /// open.
     pub async fn clear_history_losses(
         &self,
         actor: &str,
@@ -176,16 +177,17 @@ impl SqliteStore {
     ) -> Result<HistoryClearance, StoreError> {
         const DOING: &str = "clearing history losses";
         self.command(DOING, |session| session.refuse_lost(DOING)).await?;
-        let losses = self.history_losses().await?;
-        let Some(messages) = mark_messages(&losses, self, (actor, reason)).await? else {
+        if !is_open(&self.history_losses().await?) {
             return Ok(HistoryClearance::default());
-        };
+        }
+        let marked = mark(self, (actor, reason)).await?;
         let (by, why) = (actor.to_owned(), reason.to_owned());
         let clear = move |session: &Session| session.clear_history_losses(&by, &why);
         let losses = self.command(DOING, clear).await?;
         self.command("reading history losses", Session::believe_file).await?;
-        tracing::warn!(actor, losses, messages, "history losses were cleared");
-        Ok(HistoryClearance { losses, messages })
+        let clearance = HistoryClearance { losses, ..marked };
+        tracing::warn!(actor, ?clearance, "history losses were cleared");
+        Ok(clearance)
     }
 
     /// Returns the jumps of the host's clock that no operator has confirmed. Outcomes from before such a

@@ -127,6 +127,10 @@ pub enum Defect {
     MarkLeavesClaim,
     /// A message that a lost history may have sent is claimed while that delivery may be under way.
     MarkWithoutRest,
+    /// A message that a lost history may have sent can be sent again as soon as its predecessor has ended.
+    SuccessorWithoutRest,
+    /// A dead letter that a lost history may have sent can be sent again as soon as it is put back.
+    RedriveWithoutRest,
     /// A message that a lost history may have sent counts as sent later than it can have been.
     MarkIsYoung,
     /// A message that a client was told will never be sent becomes a dead letter, so that it can be redriven.
@@ -195,7 +199,7 @@ const SIMULATIONS_MAX: u64 = 20_000;
 
 impl Defect {
     /// Every defect.
-    pub const ALL: [Self; 75] = [
+    pub const ALL: [Self; 77] = [
         Self::CheckThenInsert,
         Self::NoFenceCompare,
         Self::OwnerGuardIgnoresState,
@@ -247,6 +251,8 @@ impl Defect {
         Self::UnknownComesBack,
         Self::MarkLeavesClaim,
         Self::MarkWithoutRest,
+        Self::SuccessorWithoutRest,
+        Self::RedriveWithoutRest,
         Self::MarkIsYoung,
         Self::RefusedIsDead,
         Self::OrderIgnored,

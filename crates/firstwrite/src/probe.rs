@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use firstwrite_core::reconcile::Rules;
 use firstwrite_core::{Pointer, Timestamp};
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
 use self::list_end::{ListAnswer, Position};
@@ -32,6 +32,9 @@ pub struct ProbeForm {
     pub times: TimeForm,
     /// The places, seen from the answer, whose values say nothing about whether an empty list is whole.
     pub harmless: Vec<Pointer>,
+    /// The statuses by which the server says that it has no such thing, without a list: 204, 404 or 410. None
+    /// unless set: a server also says 404 of a path that is wrong, and of everything while it is being moved.
+    pub absent_statuses: Vec<StatusCode>,
 }
 
 impl ProbeForm {
@@ -47,10 +50,32 @@ impl ProbeForm {
         if self.list.is_none() && !self.harmless.is_empty() {
             return Err("harmless is about the answer around a list; set list, or leave it out");
         }
+        if self.list.is_some() && !self.absent_statuses.is_empty() {
+            return Err("absent_statuses is for a probe without list: a list is empty, or proves nothing");
+        }
+        let may_say_absent = |status: &StatusCode| {
+            matches!(*status, StatusCode::NO_CONTENT | StatusCode::NOT_FOUND | StatusCode::GONE)
+        };
+        if !self.absent_statuses.iter().all(may_say_absent) {
+            return Err("absent_statuses: 204, 404 and 410 can say that there is no such thing");
+        }
         if self.harmless.iter().any(|place| place.as_str().is_empty()) {
             return Err("harmless: name places in the answer, such as \"/meta/took\"");
         }
         Ok(())
+    }
+
+    /// Returns true if an answer of this status says that there is no such thing.
+    pub fn says_absent(&self, status: StatusCode) -> bool {
+        self.absent_statuses.contains(&status)
+    }
+
+    /// Returns true if the form says something of the answer's content. Otherwise the answer counts as it comes.
+    pub fn reads_content(&self) -> bool {
+        self.list.is_some()
+            || self.key.is_some()
+            || self.at.is_some()
+            || self.made != Made::default()
     }
 
     /// Returns the entry of the request that was made at `asked_at` under `wire_key`, or `None` if the list
@@ -162,6 +187,23 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
     static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+
+    #[test]
+    fn only_a_status_that_is_stated_says_no() {
+        let stated = |statuses: &[StatusCode]| ProbeForm {
+            absent_statuses: statuses.to_vec(),
+            ..ProbeForm::default()
+        };
+        assert!(!ProbeForm::default().says_absent(StatusCode::NOT_FOUND));
+        let not_found = stated(&[StatusCode::NOT_FOUND]);
+        assert!(not_found.check().is_ok() && not_found.says_absent(StatusCode::NOT_FOUND));
+        assert!(!not_found.says_absent(StatusCode::GONE) && !not_found.reads_content());
+        for wrong in [StatusCode::OK, StatusCode::UNAUTHORIZED, StatusCode::BAD_GATEWAY] {
+            assert!(stated(&[wrong]).check().is_err(), "{wrong}");
+        }
+        let listed = ProbeForm { absent_statuses: not_found.absent_statuses, ..form(Some("/a"), Some("/k")) };
+        assert!(listed.check().is_err());
+    }
 
     #[test]
     fn an_entry_counts_only_with_its_key() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{
     Cause, Claim, Delivery, HistoryRow, Kept, MessageNumber, MessageState, MessageView, Next,
-    PastEnding, REST_AFTER_LOSS, Receipt, Resolution, Sent, Settlement, shortened,
+    PastEnding, REST_AFTER_LOSS, Receipt, Resolution, Sent, Settlement, rested_at, shortened,
 };
 use crate::{AuditEntry, Fence, Outcome, Timestamp};
 
@@ -52,7 +52,8 @@ pub enum Becomes {
     /// It is settled for good: delivered, refused or dropped. Its successor under the same ordering key may
     /// be claimed.
     Settled(MessageState),
-    /// It keeps its state, its place under its ordering key and its counts, but may have been sent.
+    /// It keeps its place under its ordering key and its counts, but may have been sent. If it was being sent,
+    /// it waits again, since no worker holds its claim any more; otherwise it keeps its state.
     MaybeSent(MaybeSentDraft),
 }
 
@@ -77,16 +78,16 @@ pub struct PendingDraft {
 }
 
 /// The columns that a move writes of a message that a lost history may have sent. All others stay as they
-/// are, but the time of its last claim, which becomes the store's present time: the lost history may have
-/// claimed it as late as that.
+/// are, but the time of its last claim, which becomes the store's present time, since the lost history may have
+/// claimed it as late as that, and the state of one that is being sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MaybeSentDraft {
     /// Its fence from now on. A claim under an earlier one is no longer current.
     pub fence: Fence,
     /// Earliest time at which the message may have reached the destination.
     pub maybe_sent_at: Timestamp,
-    /// Time from the store's present time before which the message cannot be claimed, even if it is due or
-    /// its claim runs out.
+    /// Time from the store's present time before which the message cannot be claimed, even if it is due, or if
+    /// its predecessor under its ordering key ends.
     pub rest_for: Duration,
     /// The problem that replaces the one that is shown. `None` keeps it.
     pub problem: Option<Problem>,
@@ -181,20 +182,21 @@ pub fn after_resolution(
     }
 }
 
-/// The move that puts back a dead letter that was seen with the fence `seen`, and keeps its doubt.
-pub fn after_redrive(
-    number: MessageNumber,
-    seen: Fence,
-    maybe_sent_at: Option<Timestamp>,
-    by: &AuditEntry,
-) -> Move {
+/// The move that puts back a dead letter, as it was `seen` at `now`, and keeps its doubt and the rest that goes
+/// with one.
+pub fn after_redrive(seen: &MessageView, now: Timestamp, by: &AuditEntry) -> Move {
+    let rested_at = rested_at(seen.maybe_sent_at, seen.handled_at);
+    let due_in = rested_at.map_or(Duration::ZERO, |rested_at| rested_at.since(now));
     Move {
-        number,
-        guard: MoveGuard::Dead(seen),
-        becomes: Becomes::Pending(due_at_once(seen, maybe_sent_at)),
+        number: seen.number,
+        guard: MoveGuard::Dead(seen.fence),
+        becomes: Becomes::Pending(PendingDraft {
+            due_in,
+            ..due_at_once(seen.fence, seen.maybe_sent_at)
+        }),
         history: None,
         answer: None,
-        audit: Some(audit(by, "redrive", number)),
+        audit: Some(audit(by, "redrive", seen.number)),
     }
 }
 
@@ -302,7 +304,7 @@ fn of_receipt(claim: &Claim, receipt: &Receipt, detail: &str) -> HistoryRow {
 }
 
 impl Becomes {
-    /// Returns the state of the message after the move; `None` if it keeps the one that it has.
+    /// Returns the state of the message after the move; `None` if the one that it has decides it.
     pub fn state(&self) -> Option<MessageState> {
         match self {
             Self::Pending(draft) => Some(draft.state),

@@ -24,9 +24,9 @@ const OUT_OF_ORDER_MAX: Duration = Duration::from_hours(24);
 /// Number of messages that are marked in one commit: other commits of a file wait meanwhile.
 const MARKED_AT_ONCE: usize = 250;
 
-/// Number of times that messages which were moved since they were read are read and marked again. Nothing is
-/// claimed meanwhile, so they are moved by workers that end their claims, and come to rest.
-const MARK_TRIES_MAX: usize = 100;
+/// Number of times that messages which were moved since they were read are read and marked again, each after a
+/// pause. Nothing is claimed meanwhile, so they are moved by workers that end their claims, and come to rest.
+const MARK_TRIES_MAX: usize = 20;
 
 /// A search by time that comes as close as this is not worth another step.
 const CLOSE_ENOUGH: Duration = Duration::from_hours(1);
@@ -84,8 +84,7 @@ pub async fn redrive<O: Outbox + ?Sized>(
     while redriven < limit {
         query.limit = (limit - redriven).min(MessageQuery::LIMIT_MAX);
         let page = messages(outbox, &query).await?;
-        let redriven_of =
-            |dead: &MessageView| after_redrive(dead.number, dead.fence, dead.maybe_sent_at, by);
+        let redriven_of = |dead: &MessageView| after_redrive(dead, page.now, by);
         let moves: Vec<Move> = page.messages.iter().map(redriven_of).collect();
         if !moves.is_empty() {
             let held = outbox.apply(&[], &moves).await?;
@@ -103,13 +102,15 @@ pub async fn redrive<O: Outbox + ?Sized>(
 /// how many.
 ///
 /// For a store that lost history, before the loss is cleared: while it is open, nothing is claimed, so nothing
-/// is sent before it is marked. If this fails halfway, the loss stays open and it can be done again.
+/// is sent before it is marked. If this fails halfway, the loss stays open and it can be done again. `pause` is
+/// waited for before messages that were moved meanwhile are marked again.
 ///
 /// # Errors
 /// Those of the outbox. The messages that were marked before stay marked.
 pub async fn mark_maybe_sent<O: Outbox + ?Sized>(
     outbox: &O,
     by: &AuditEntry,
+    pause: impl AsyncFn(),
 ) -> Result<usize, StoreError> {
     let (among, limit) = (Among::Pending, MARKED_AT_ONCE);
     let mut scan = Scan { among, contents_to: None, after: None, limit };
@@ -117,7 +118,7 @@ pub async fn mark_maybe_sent<O: Outbox + ?Sized>(
     loop {
         let page = outbox.scan(&scan).await?;
         let views = page.messages.into_iter().map(|found| found.view).collect();
-        marked += mark_all(outbox, views, by).await?;
+        marked += mark_all(outbox, views, by, &pause).await?;
         scan.after = page.next;
         if scan.after.is_none() {
             return Ok(marked);
@@ -130,11 +131,15 @@ async fn mark_all<O: Outbox + ?Sized>(
     outbox: &O,
     mut views: Vec<MessageView>,
     by: &AuditEntry,
+    pause: &impl AsyncFn(),
 ) -> Result<usize, StoreError> {
     let mut marked = 0;
-    for _ in 0..MARK_TRIES_MAX {
+    for tried in 0..MARK_TRIES_MAX {
         if views.is_empty() {
             return Ok(marked);
+        }
+        if tried > 0 {
+            pause().await;
         }
         let moves: Vec<Move> = views.iter().map(|seen| after_history_loss(seen, by)).collect();
         let held = outbox.apply(&[], &moves).await?;

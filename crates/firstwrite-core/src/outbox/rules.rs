@@ -214,6 +214,15 @@ pub fn absence_shows_from(
     last.map(|at| at.plus(ABSENCE_SHOWS_AFTER))
 }
 
+/// Returns the time before which a message in doubt that was `handled_at` last is not claimed again: a delivery
+/// that the store knows nothing of may be under way. `None` if it is in no doubt.
+pub fn rested_at(
+    maybe_sent_at: Option<Timestamp>,
+    handled_at: Option<Timestamp>,
+) -> Option<Timestamp> {
+    maybe_sent_at.and(handled_at).map(|at| at.plus(REST_AFTER_LOSS))
+}
+
 /// Returns true if a delivery that begins at `now` arrives, however late, while the destination still
 /// recognises the key.
 fn is_recognised(first: Timestamp, terms: &Terms, now: Timestamp) -> bool {

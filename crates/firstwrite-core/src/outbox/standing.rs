@@ -99,7 +99,9 @@ impl Standing {
             Becomes::MaybeSent(draft) => {
                 let rested_at = now.plus(draft.rest_for);
                 self.due_at = self.due_at.max(rested_at);
-                self.lease_until = self.lease_until.max(rested_at);
+                if self.state == MessageState::Sending {
+                    self.state = MessageState::Waiting;
+                }
                 self.fence = Some(draft.fence);
                 self.claimed_at = Some(now);
                 self.maybe_sent_at = Some(draft.maybe_sent_at);

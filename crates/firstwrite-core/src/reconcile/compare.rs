@@ -106,10 +106,10 @@ fn paired(our: &Ours, their: &Theirs, by: MatchedBy, is_shared: bool, rules: &Ru
             (Class::Matched, Action::Nothing)
         }
         // Sending it again could only harm.
-        Standing::Waiting | Standing::HistoryLost | Standing::GivenUp if is_proof => {
+        Standing::Waiting | Standing::InDoubt | Standing::GivenUp if is_proof => {
             (Class::Matched, Action::Arrived)
         }
-        Standing::HistoryLost | Standing::GivenUp => {
+        Standing::InDoubt | Standing::GivenUp => {
             (Class::Likely, Action::Find(FindingKind::Likely))
         }
         Standing::Waiting => (Class::Late, Action::Nothing),
@@ -166,15 +166,15 @@ fn unpaired(
     match (our.standing, seen(our, sight, rules)) {
         // Its time is not over: another run must see it, whatever it takes.
         (Standing::Waiting | Standing::Sending, _)
-        | (Standing::HistoryLost, Seen::TooEarly | Seen::TooLate)
+        | (Standing::InDoubt, Seen::TooEarly | Seen::TooLate)
         | (Standing::Arrived, Seen::TooLate) => Some((Class::Late, Action::Nothing)),
         (Standing::Arrived, Seen::Wholly) => {
             Some((Class::MissingThere, Action::Find(FindingKind::MissingThere)))
         }
-        (Standing::HistoryLost, Seen::Wholly) if could_be_there => {
+        (Standing::InDoubt, Seen::Wholly) if could_be_there => {
             Some((Class::Likely, Action::Find(FindingKind::Likely)))
         }
-        (Standing::HistoryLost, Seen::Wholly) => Some((Class::Absent, Action::NotArrived)),
+        (Standing::InDoubt, Seen::Wholly) => Some((Class::Absent, Action::NotArrived)),
         (Standing::GivenUp | Standing::Closed, Seen::Wholly | Seen::TooLate) => {
             Some((Class::Absent, Action::Nothing))
         }

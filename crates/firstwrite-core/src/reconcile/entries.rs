@@ -71,7 +71,7 @@ pub enum Standing {
     /// It is being sent.
     Sending,
     /// It is unknown whether it arrived.
-    HistoryLost,
+    InDoubt,
     /// It was sent as often as may be and never arrived, as far as is known.
     GivenUp,
     /// It was refused, or an operator took it back: it is not expected there.
@@ -158,7 +158,7 @@ impl Standing {
         match state {
             MessageState::Waiting => Self::Waiting,
             MessageState::Sending => Self::Sending,
-            MessageState::Unknown => Self::HistoryLost,
+            MessageState::Unknown => Self::InDoubt,
             MessageState::Dead if was_refused => Self::Closed,
             MessageState::Dead => Self::GivenUp,
             MessageState::Delivered => Self::Arrived,
@@ -172,7 +172,7 @@ impl Standing {
             Self::Arrived => "arrived",
             Self::Waiting => "waiting",
             Self::Sending => "being sent",
-            Self::HistoryLost => "in doubt",
+            Self::InDoubt => "in doubt",
             Self::GivenUp => "given up",
             Self::Closed => "refused or dropped",
         }

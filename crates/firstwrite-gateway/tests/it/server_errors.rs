@@ -87,7 +87,10 @@ async fn probed(error: &str, found: &str) -> (u16, u16, usize) {
         url: format!("{}/made/{{key}}", ledger.url()),
         headers: Vec::new(),
         status: Some(http::StatusCode::CREATED),
-        form: ProbeForm::default(),
+        form: ProbeForm {
+            absent_statuses: vec![http::StatusCode::NOT_FOUND],
+            ..ProbeForm::default()
+        },
         grace: Duration::from_mins(2),
     };
     let probe = Some(Arc::new(Probe::new(settings, &Calling::default()).unwrap()));

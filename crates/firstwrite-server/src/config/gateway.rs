@@ -412,6 +412,23 @@ impl GatewaySection {
         Ok(Some((usual, special)))
     }
 
+    /// Returns the policies of all operations, named or not. Unlike [`Self::operations`], it reads no secret: a worker
+    /// has the gateway's file, and need not have what its probes are asked with.
+    pub(super) fn policies(&self) -> Result<Vec<Policy>, UsageError> {
+        let mut base = Policy::default();
+        if let Some(section) = &self.default {
+            base = section.policy(&base).map_err(|what| wrong("gateway.default", what))?;
+        }
+        let is_open = self.default.as_ref().is_some_and(|section| section.unprotected.is_some());
+        let mut policies = Vec::new();
+        for section in self.operations.iter().filter(|section| section.unprotected.is_none()) {
+            let policy = section.policy(&base).map_err(|what| wrong("gateway.operations", what))?;
+            policies.push(policy);
+        }
+        policies.extend((!is_open).then_some(base));
+        Ok(policies)
+    }
+
     /// Returns the protected operations with their policies. `optional_keys` is the flag's.
     pub(crate) fn operations(&self, optional_keys: Option<bool>) -> Result<Operations, UsageError> {
         let mut base = Policy::default();

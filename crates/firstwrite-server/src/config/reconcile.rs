@@ -525,10 +525,9 @@ impl HttpSection {
 }
 
 impl MadeSection {
-    /// The entries of a probe's answer that were made: all of them, unless set.
-    pub(super) fn of_probe(section: Option<&Self>) -> Result<Made<Pointer>, String> {
-        let Some(section) = section else { return Ok(Made::All) };
-        let made = section.made(|status| status.parse().map_err(|error| format!("made: {error}")));
+    /// The entries of a probe's answer that were made.
+    pub(super) fn of_probe(&self) -> Result<Made<Pointer>, String> {
+        let made = self.made(|status| status.parse().map_err(|error| format!("made: {error}")));
         made.map_err(|what| format!("probe.{what}"))
     }
 }

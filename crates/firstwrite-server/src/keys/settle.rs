@@ -29,7 +29,7 @@ struct Answer {
     record_id: String,
     tenant: String,
     key: String,
-    /// `settled`, `released`, `absent`, `completed`, `held`, `too-soon`, `moved` or `not-confirmed`.
+    /// `settled`, `released`, `absent`, `completed`, `held`, `too-soon`, `lost`, `moved` or `not-confirmed`.
     result: &'static str,
     /// Text that says what happened, or what to do next.
     detail: String,
@@ -288,6 +288,13 @@ fn explain(settled: &Settled, done: (&'static str, &str)) -> (Exit, &'static str
             Exit::Completed,
             "completed",
             "the record is completed: its outcome never changes, and every retry gets it"
+                .to_owned(),
+        ),
+        Settled::HistoryLost => (
+            Exit::Held,
+            "lost",
+            "the store lost history, and an attempt that it does not know of may be under way: finding nothing \
+             proves nothing; clear the loss first (`firstwrite doctor --clear-history-loss`), or add --force"
                 .to_owned(),
         ),
         Settled::StillHeld(remaining) => (

@@ -82,9 +82,9 @@ fn what_makes_no_sense_is_refused_before_anything_is_opened() {
         ("[[gateway.operations]]\noperation = 'POST /a'\nlease = '1ms'\n", "POST /a: lease"),
         ("[[gateway.operations]]\noperation = 'POST /a'\nkept_headers = ['set-cookie']\n", "never"),
         ("[[gateway.operations]]\noperation = 'POST /a'\nreleased_statuses = [99]\n", "99"),
-        ("[gateway.default]\non_lost_answer = { probe = { url = '/a' } }\n", "{key}"),
+        ("[gateway.default]\non_lost_answer = { probe = { url = '/a', made = 'all' } }\n", "{key}"),
         (
-            "[gateway.default]\non_lost_answer = { probe = { url = '/{key}', grace = '60s' } }\n",
+            "[gateway.default]\non_lost_answer = { probe = { url = '/{key}', made = 'all', grace = '60s' } }\n",
             "grace longer than answer_within (1m)",
         ),
         ("[gateway.default]\non_server_error = 'maybe'\n", "release"),
@@ -206,7 +206,7 @@ fn an_answer_that_the_provider_lost_is_asked_for(folder: &Folder) {
     let provider = folder.provider(&[]);
     let settings = "[[gateway.operations]]\noperation = 'POST /v1/payments'\n\
         on_lost_answer = { probe = { url = '/v1/payments?idempotency_key={key}', \
-        list = '/data', key = '/idempotency_key', status = 201 } }\n";
+        list = '/data', key = '/idempotency_key', made = 'all', at = 'none', status = 201 } }\n";
     let gateway = gateway(folder, &provider, settings);
     behave(&provider, r#"{"lose_answers":"always"}"#);
     let made = gateway.answer(&pay("order-1"));

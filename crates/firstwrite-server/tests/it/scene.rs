@@ -21,7 +21,7 @@ pub(crate) const SHORT_LEASE: &str = "[gateway.default]\nlease = '2s'\n";
 
 /// Somebody who can be asked, and whose "no" is believed soon.
 pub(crate) const PROBE: &str = "answer_within = '3s'\n[gateway.default]\nlease = '2s'\n\
-    on_lost_answer = { probe = { url = '/payments?key={key}', list = '/data', key = '/key', status = 201, \
+    on_lost_answer = { probe = { url = '/payments?key={key}', list = '/data', key = '/key', made = 'all', at = 'none', status = 201, \
     grace = '4s' } }\n";
 
 /// Enough for a lease to run out many times.

@@ -95,3 +95,13 @@ fn the_answer_that_an_operator_gives_for_a_message_is_sealed(folder: &Folder) {
     run(folder, &[&settle[..], &["--reason", "r", "--actor", "ada"]].concat());
     assert_sealed(folder, "order-1");
 }
+
+/// The demo seals nothing, and would write in plain what others seal.
+#[test]
+fn the_demo_is_refused_beside_keys() {
+    let folder = Folder::new();
+    write(&folder, "");
+    let refused = folder.refuse(&["demo", "--listen", "127.0.0.1:0", "--config", "sealed.toml"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("[sealing]"), "{}", stderr(&refused));
+}

@@ -73,6 +73,8 @@ fn it_works_until_it_is_told_to_stop(folder: &Folder) {
     assert!(swept.contains("freed=2") && swept.contains("uncertain=2"), "{swept}");
     assert!(!is_file || log.any(|line| line.contains("at work")));
     let process = worker.0.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &process]).status().unwrap().success());
+    assert!(log.any(|line| line.contains("SIGHUP changes nothing here")));
     assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
     assert!(log.any(|line| line.contains("stopping")));
     assert!(worker.0.wait().unwrap().success());

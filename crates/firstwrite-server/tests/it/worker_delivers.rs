@@ -75,7 +75,7 @@ fn a_lost_answer_is_asked_about(folder: &Folder) {
     let asking = format!("http://{}/v1/payments?idempotency_key={{key}}", provider.address);
     let probe = format!(
         "timeout = '20ms'\n\
-         probe = {{ url = '{asking}', list = '/data', key = '/idempotency_key', id = '/id' }}"
+         probe = {{ url = '{asking}', list = '/data', key = '/idempotency_key', made = 'all', at = 'none', id = '/id' }}"
     );
     settings(folder, &provider, &probe);
     // It is due again by the store's clock, which nobody turns here; then it is asked about.
@@ -158,7 +158,7 @@ fn what_will_surprise_is_warned_of(folder: &Folder) {
         |words: &str| said.lines().any(|line| line.contains("WARN") && line.contains(words));
     assert!(warns("recognises its key for 1m only"), "{said}");
     assert!(warns("not configured here"), "{said}");
-    settings(folder, &provider, "dedupe_for = '48h'");
+    settings(folder, &provider, "dedupe_for = '48h'\n[gateway.default]\nretention = '48h'");
     let said = stderr(&once(folder));
     assert!(!said.contains("recognises its key"), "{said}");
 }

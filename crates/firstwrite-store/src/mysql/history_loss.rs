@@ -15,7 +15,7 @@
 //! an operator has examined and cleared the loss. For processes that were started since, the tables hold a
 //! mark: the server or cluster that was written to last. If it is another one now, that counts as a loss too.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -25,10 +25,11 @@ use mysql_async::Row;
 use super::connect::{Connection, Server};
 use super::driver_error::{DriverError, unavailable};
 use super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
+use super::pool::PooledConnection;
 use super::rows::is_null;
 use super::{Inner, MysqlStore};
 use crate::encoding::as_i64;
-use crate::history_loss::{ClearedLoss, HistoryClearance, HistoryLoss, mark_messages};
+use crate::history_loss::{ClearedLoss, HistoryClearance, HistoryLoss, lost_again, mark};
 use crate::pending::rows::Columns as _;
 
 /// Counts that the server acknowledged to this store.
@@ -102,8 +103,20 @@ impl Slot {
         let own = lock(&self.history.known);
         // A slot that was not used yet knows nothing; any other of this writer does as well.
         let known = own.get_key_value(&self.number).or_else(|| own.first_key_value());
-        let Some((slot, known)) = known else { return };
-        let (writer, slot) = (Value::Int(self.history.writer), Value::Int(*slot));
+        if let Some((slot, known)) = known {
+            self.stop_below(*slot, *known, pipeline);
+        }
+    }
+
+    /// The same, for every count of this writer in `known`.
+    fn stop_unless_all(&self, known: &BTreeMap<i64, Count>, pipeline: &mut Pipeline) {
+        for (slot, known) in known {
+            self.stop_below(*slot, *known, pipeline);
+        }
+    }
+
+    fn stop_below(&self, slot: i64, known: Count, pipeline: &mut Pipeline) {
+        let (writer, slot) = (Value::Int(self.history.writer), Value::Int(slot));
         pipeline.add(
             "SELECT (SELECT 1 FROM (SELECT 1 UNION ALL SELECT 2) two WHERE NOT EXISTS (\
              SELECT 1 FROM firstwrite_history WHERE writer = ? AND slot = ? AND commits >= ?))",
@@ -351,8 +364,9 @@ impl MysqlStore {
     /// Clears every open history loss, so that unknown keys can be written again; call it once an
     /// operator has examined the loss.
     ///
-    /// Before that it marks every message that is not settled as one that may have been sent: the lost
-    /// history may have sent it. If it fails halfway, the loss stays open.
+    /// Before that it marks every message that is not settled as one that may have been sent, and every
+    /// uncertain record as given up now: the lost history may have sent it. If it fails halfway, or if history
+    /// is lost again meanwhile, the loss stays open.
     pub async fn clear_history_losses(
         &self,
         actor: &str,
@@ -360,22 +374,69 @@ impl MysqlStore {
     ) -> Result<HistoryClearance, StoreError> {
         const DOING: &str = "clearing history losses";
         self.writes(DOING)?;
-        let losses = self.history_losses().await?;
-        let Some(messages) = mark_messages(&losses, self, (actor, reason)).await? else {
-            return Ok(HistoryClearance::default());
+        let pool = self.pool();
+        let known = {
+            let mut pooled = pool.get(DOING).await?;
+            // What was lost before now is an open loss, or becomes one.
+            if let Err(error) = pooled.verify().await {
+                return Err(error.definite(DOING));
+            }
+            let known = lock(&pooled.slot().history.known).clone();
+            pooled.settle();
+            known
         };
-        let mut pipeline = Pipeline::transaction();
-        let place = pipeline.add(
-            "UPDATE firstwrite_history_losses SET cleared_at = ?, cleared_by = ?, reason = ? \
-             WHERE cleared_at IS NULL",
-            &[Value::Sql(NOW), Value::Text(actor), Value::Text(reason)],
-        );
-        pipeline.commit();
-        let losses = self.pool().send(DOING, &pipeline).await?[place].affected;
-        let server = &self.pool().server.address;
-        tracing::warn!(%server, actor, losses, messages, "history losses were cleared");
-        Ok(HistoryClearance { losses: usize::try_from(losses).unwrap_or(usize::MAX), messages })
+        let mut asking = Pipeline::reading();
+        let place = asking
+            .add("SELECT loss FROM firstwrite_history_losses WHERE cleared_at IS NULL", &[]);
+        let answers = pool.send(DOING, &asking).await?;
+        let open = answers[place].rows.iter().map(|row| row.integer(0));
+        let open = open.collect::<Result<BTreeSet<i64>, _>>()?;
+        if open.is_empty() {
+            return Ok(HistoryClearance::default());
+        }
+        let marked = mark(self, (actor, reason)).await?;
+        clear(&mut pool.get(DOING).await?, (&known, &open), (actor, reason)).await?;
+        let clearance = HistoryClearance { losses: open.len(), ..marked };
+        let server = &pool.server.address;
+        tracing::warn!(%server, actor, ?clearance, "history losses were cleared");
+        Ok(clearance)
     }
+}
+
+/// Clears the losses `open`, if they are all that are open and every count is as high as it was `known` to be
+/// before messages and records were marked: otherwise an older copy may have been put back since.
+async fn clear(
+    pooled: &mut PooledConnection,
+    (known, open): (&BTreeMap<i64, Count>, &BTreeSet<i64>),
+    (actor, reason): (&str, &str),
+) -> Result<(), StoreError> {
+    const DOING: &str = "clearing history losses";
+    let mut pipeline = Pipeline::transaction();
+    pooled.slot().stop_unless_all(known, &mut pipeline);
+    let place = pipeline.add(
+        "SELECT loss FROM firstwrite_history_losses WHERE cleared_at IS NULL FOR UPDATE",
+        &[],
+    );
+    let answers = match pooled.send(&pipeline).await {
+        Err(error) if error.cause.is_history_missing() => {
+            pooled.roll_back().await;
+            return Err(lost_again(DOING));
+        }
+        sent => sent.map_err(|error| error.error(DOING))?,
+    };
+    let stands = answers[place].rows.iter().map(|row| row.integer(0));
+    if stands.collect::<Result<BTreeSet<i64>, _>>()? != *open {
+        pooled.roll_back().await;
+        return Err(lost_again(DOING));
+    }
+    let mut pipeline = Pipeline::new();
+    pipeline.add(
+        "UPDATE firstwrite_history_losses SET cleared_at = ?, cleared_by = ?, reason = ? \
+         WHERE cleared_at IS NULL",
+        &[Value::Sql(NOW), Value::Text(actor), Value::Text(reason)],
+    );
+    pipeline.commit();
+    pooled.send(&pipeline).await.map_err(|error| error.error(DOING)).map(drop)
 }
 
 fn read(row: &Row) -> Result<HistoryLoss, StoreError> {

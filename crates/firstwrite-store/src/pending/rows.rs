@@ -2,7 +2,7 @@
 
 use firstwrite_core::outbox::{
     Among, DestinationView, MessageContent, MessageNumber, MessageState, MessageView, PastDelivery,
-    PastEnding, Receipt, Scanned,
+    PastEnding, REST_AFTER_LOSS, Receipt, Scanned,
 };
 use firstwrite_core::{
     AuditEntry, Audited, Fence, RecordId, StoreError, StoreErrorKind, Tenant, Timestamp,
@@ -164,8 +164,17 @@ pub(crate) fn pending(row: &impl Columns, first: usize) -> Result<Pending, Store
     })
 }
 
-/// Reads a message, and its content if there is one in the row.
+/// Reads a message, and its content if there is one in the row. The error names the message, so that an operator
+/// can take it out.
 pub(crate) fn scanned(row: &impl Columns) -> Result<Scanned, StoreError> {
+    let number = row.integer(0)?;
+    read_scanned(row).map_err(|error| {
+        let cause = format!("message {number} cannot be read: {error}");
+        StoreError::definite(error.kind(), "reading messages").caused_by(cause)
+    })
+}
+
+fn read_scanned(row: &impl Columns) -> Result<Scanned, StoreError> {
     let provider_id = row.owned_text_or_null(9)?;
     let view = MessageView {
         number: MessageNumber(row.integer(0)?),
@@ -245,6 +254,12 @@ pub(crate) fn destination(row: &impl Columns) -> Result<DestinationView, StoreEr
         delivered_count: row.integer(11)?,
         oldest_due_at: row.instant_or_null(12)?,
     })
+}
+
+/// Milliseconds for which a message in doubt rests after its last claim, for the statement that releases one: see
+/// [`firstwrite_core::outbox::rested_at`].
+pub(crate) fn rest_millis() -> i64 {
+    i64::try_from(REST_AFTER_LOSS.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The number of a state that is not final.

@@ -24,6 +24,7 @@ use firstwrite_core::{
     Draft, DraftState, Fence, RecordId, StoreError, StoreErrorKind, Timestamp, lock,
 };
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::columns::{At, Id, Values};
 use super::driver_error::DriverError;
@@ -34,7 +35,7 @@ use super::sql::statements;
 use super::swap::SUPERSEDED_FOR;
 use super::{Inner, PostgresStore, Shared};
 use crate::Access;
-use crate::history_loss::{ClearedLoss, HistoryClearance, HistoryLoss, mark_messages};
+use crate::history_loss::{ClearedLoss, HistoryClearance, HistoryLoss, lost_again, mark};
 
 /// Writes of this process that the server acknowledged, and what is known of that server.
 #[derive(Debug)]
@@ -115,10 +116,8 @@ statements! {
         losses: "SELECT noticed_at, detail, cleared_at, cleared_by, reason FROM firstwrite.history_losses
                  ORDER BY loss",
             [];
-        clear: "UPDATE firstwrite.history_losses
-                SET cleared_at = firstwrite.now(), cleared_by = $1, reason = $2
-                WHERE cleared_at IS NULL RETURNING loss",
-            [TEXT, TEXT];
+        open: "SELECT loss FROM firstwrite.history_losses WHERE cleared_at IS NULL", [];
+        clear: CLEAR, [TEXT, TEXT, INT8_ARRAY, INT8, INT8];
     }
 }
 
@@ -156,6 +155,19 @@ const MARK: &str = "
         UPDATE firstwrite.mark SET epoch = $1, is_synchronous = $2 WHERE epoch = $3 RETURNING epoch)
     INSERT INTO firstwrite.history_losses (noticed_at, detail)
     SELECT firstwrite.now(), $4 FROM marked WHERE $4::text IS NOT NULL";
+
+/// Clears the losses `$3` if they are all that are open, and if the tables still have the `$5` sweeps that the
+/// process `$4` had counted before messages and records were marked for them: otherwise an older copy may have been
+/// put back since.
+const CLEAR: &str = "
+    UPDATE firstwrite.history_losses
+    SET cleared_at = firstwrite.now(), cleared_by = $1, reason = $2
+    WHERE cleared_at IS NULL AND loss = ANY($3)
+      AND EXISTS (SELECT FROM firstwrite.history h WHERE h.writer = $4 AND h.sweeps >= $5)
+      AND (SELECT count(*) FILTER (WHERE d.loss = ANY($3)) = cardinality($3)
+                  AND count(*) = cardinality($3)
+           FROM firstwrite.history_losses d WHERE d.cleared_at IS NULL)
+    RETURNING loss";
 
 /// Returns the time for which a written draft stands at least, whatever is put in its place: an outcome that
 /// another process writes can be reaped once the draft's retention is over.
@@ -425,8 +437,9 @@ impl PostgresStore {
     /// Clears every open history loss, so that unknown keys can be written again; call it once an
     /// operator has examined the loss.
     ///
-    /// Before that it marks every message that is not settled as one that may have been sent: the lost
-    /// history may have sent it. If it fails halfway, the loss stays open.
+    /// Before that it marks every message that is not settled as one that may have been sent, and every
+    /// uncertain record as given up now: the lost history may have sent it. If it fails halfway, or if history
+    /// is lost again meanwhile, the loss stays open.
     pub async fn clear_history_losses(
         &self,
         actor: &str,
@@ -434,16 +447,26 @@ impl PostgresStore {
     ) -> Result<HistoryClearance, StoreError> {
         const DOING: &str = "clearing history losses";
         self.writes(DOING)?;
-        let losses = self.history_losses().await?;
-        let Some(messages) = mark_messages(&losses, self, (actor, reason)).await? else {
-            return Ok(HistoryClearance::default());
-        };
         let shared = self.shared();
+        // What was lost before now is an open loss, or becomes one.
+        shared.pooled(DOING, async |link| verify_history_to_write(link).await).await?;
+        let HistoryCheck { writer, sweeps, .. } = shared.history.check();
+        let open = shared.read_alone(DOING, &shared.sql.history.open, &[]).await?;
+        let open = open.iter().map(|row| column(row, 0)).collect::<Result<Vec<i64>, _>>()?;
+        if open.is_empty() {
+            return Ok(HistoryClearance::default());
+        }
+        let marked = mark(self, (actor, reason)).await?;
         let clear = &shared.sql.history.clear;
-        let losses = shared.write_alone(DOING, clear, &[&actor, &reason]).await?.len();
+        let given: [&(dyn ToSql + Sync); 5] = [&actor, &reason, &open, &writer, &sweeps];
+        let losses = shared.write_alone(DOING, clear, &given).await?.len();
+        if losses != open.len() {
+            return Err(lost_again(DOING));
+        }
+        let clearance = HistoryClearance { losses, ..marked };
         let server = &shared.server.address;
-        tracing::warn!(%server, actor, losses, messages, "history losses were cleared");
-        Ok(HistoryClearance { losses, messages })
+        tracing::warn!(%server, actor, ?clearance, "history losses were cleared");
+        Ok(clearance)
     }
 }
 

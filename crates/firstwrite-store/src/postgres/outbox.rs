@@ -25,7 +25,7 @@ pub(super) use parts::short_millis;
 use std::sync::Arc;
 
 use firstwrite_core::outbox::{
-    Becomes, ClaimRequest, ClaimStatus, Claimed, HistoryRow, Move, MoveGuard, Outbox,
+    ClaimRequest, ClaimStatus, Claimed, HistoryRow, Move, MoveGuard, Outbox,
 };
 use firstwrite_core::{Fence, Message, StoreError, lock, outbox_methods};
 use tokio::sync::Mutex;
@@ -149,7 +149,7 @@ impl PostgresStore {
         let held = apply::apply(shared, &mut client, receipts, moves).await?;
         drop(client);
         let mut leases = lock(&delivering.leases);
-        for step in moves.iter().filter(|step| !matches!(step.becomes, Becomes::MaybeSent(_))) {
+        for step in moves {
             leases.end(step.number);
         }
         Ok(held)

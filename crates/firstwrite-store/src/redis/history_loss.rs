@@ -26,7 +26,7 @@ use super::record::instant;
 use super::routing::Router;
 use super::scripts::{Call, CommandArgs, Script};
 use crate::encoding::{Reader, put_bytes};
-use crate::history_loss::{ClearedLoss, HistoryLoss};
+use crate::history_loss::{ClearedLoss, HistoryLoss, lost_again};
 
 /// The last known state of each server, by the shard that has the mark.
 #[derive(Debug)]
@@ -261,28 +261,62 @@ fn marks_of(router: &Router, marked: Shard) -> CommandArgs {
     keys
 }
 
-/// See [`super::RedisStore::clear_history_losses`].
-pub(super) async fn clear(router: &Router, actor: &str, reason: &str) -> Result<usize, StoreError> {
+/// Returns the life of each server that its marks name, and the count that was seen in it, after checking that
+/// nothing of it is missing: see [`clear`].
+pub(super) async fn lives(
+    router: &Router,
+    memory: &Memory,
+) -> Result<Vec<(Shard, KnownMark)>, StoreError> {
+    let error = |error: DriverError| error.error(DOING);
+    verify(router, memory).await.map_err(error)?;
+    let marked = router.all_marked().await.map_err(error)?;
+    Ok(marked.into_iter().map(|shard| (shard, memory.of(shard))).collect())
+}
+
+/// Fails unless the lives are `now` those that were read `before`, on all servers: so none is cleared where one has
+/// begun another life.
+pub(super) fn compare(
+    before: &[(Shard, KnownMark)],
+    now: &[(Shard, KnownMark)],
+) -> Result<(), StoreError> {
+    let goes_on = |((shard, before), (same, now)): (&(Shard, KnownMark), &(Shard, KnownMark))| {
+        shard == same && before.token == now.token && before.seen <= now.seen
+    };
+    let is_same = before.len() == now.len() && before.iter().zip(now).all(goes_on);
+    if is_same { Ok(()) } else { Err(lost_again(DOING)) }
+}
+
+/// Clears the losses that were open in `lives`, with all their counted writes. A server that has begun another life
+/// since, or whose count went down, may have had an older copy put back behind the marking of records: it stays
+/// marked.
+pub(super) async fn clear(
+    router: &Router,
+    lives: &[(Shard, KnownMark)],
+    (actor, reason): (&str, &str),
+) -> Result<usize, StoreError> {
     let mut why = Vec::new();
     put_bytes(&mut why, actor.as_bytes());
     put_bytes(&mut why, reason.as_bytes());
     let error = |error: DriverError| error.error(DOING);
-    router.refresh().await.map_err(error)?;
-    let marked = router.all_marked().await.map_err(error)?;
-    let cleared = each(marked.into_iter(), |shard| {
-        let (why, token) = (&why, new_token());
+    let cleared = each(lives.iter(), |(shard, known)| {
+        let (why, token, shard) = (&why, new_token(), *shard);
         async move {
             let call = |link: &Link| {
                 let about = link.about();
                 let mut args =
                     CommandArgs::from([about.run(), about.history(), about.evicted(), &*token]);
                 args.push(why);
+                args.push(&*known.token);
+                args.push(known.seen.to_string());
                 Call { script: Script::Clear, keys: marks_of(router, shard), args }
             };
             router.run(shard, call).await
         }
     });
     let cleared = cleared.await.map_err(error)?;
+    if cleared.contains(&Value::Int(-1)) {
+        return Err(lost_again(DOING));
+    }
     Ok(usize::from(cleared.contains(&Value::Int(1))))
 }
 
@@ -335,9 +369,9 @@ fn read_cleared(losses: &mut [HistoryLoss], at: Timestamp, rest: &[u8]) -> Resul
 }
 
 /// Asks many shards, a few at a time; answers in their order.
-pub(super) async fn each<T, E, F>(
-    shards: impl Iterator<Item = Shard>,
-    ask: impl Fn(Shard) -> F,
+pub(super) async fn each<S, T, E, F>(
+    shards: impl Iterator<Item = S>,
+    ask: impl Fn(S) -> F,
 ) -> Result<Vec<T>, E>
 where
     F: Future<Output = Result<T, E>>,

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use firstwrite_core::protocol::{self, Force, Settled, Settlement};
 use firstwrite_core::{
-    Certainty, Change, Conclusion, Fence, Guard, Inserted, Store, StoreErrorKind, Swapped,
-    Transacted, TransactionalStore, Write,
+    AuditEntry, Certainty, Change, Conclusion, Fence, Guard, Inserted, State, Store,
+    StoreErrorKind, Swapped, Transacted, TransactionalStore, Write,
 };
 
 use firstwrite_store::{SqliteStore, doctor};
@@ -196,6 +197,40 @@ async fn an_older_file_that_is_put_back_while_the_service_is_down_is_noticed() {
         let store = SqliteStore::open(shop.path()).unwrap();
         assert!(matches!(store.insert(&reserved("paid")).await.unwrap(), Inserted::Done(_)));
     }
+}
+
+/// What is missing may have freed the key of an uncertain record, and used it again a moment before the loss.
+#[tokio::test]
+async fn an_absence_frees_no_record_before_its_loss_is_cleared_and_counts_anew_from_then() {
+    let shop = Shop::open();
+    shop.store.insert(&reserved("lost")).await.unwrap();
+    let id = id_of("lost");
+    let guard = Guard::Owner(Fence::first(5));
+    let marked = shop.store.swap(id, guard, Change::MARK_UNCERTAIN, None).await.unwrap();
+    assert!(matches!(marked, Swapped::Done(_)), "{marked:?}");
+    shop.store.clone().close().await;
+    let store = SqliteStore::open_with(shop.path(), options(&shop.clock)).unwrap();
+    let backup = beside(&shop.path(), "-old");
+    copy(&shop.path(), &backup);
+    shop.pass(std::time::Duration::from_hours(3));
+    store.insert(&completed("paid", "{}")).await.unwrap();
+    store.close().await;
+    fs::copy(&backup, shop.path()).unwrap();
+    fs::copy(beside(&backup, "-wal"), beside(&shop.path(), "-wal")).unwrap();
+    let store = SqliteStore::open_with(shop.path(), options(&shop.clock)).unwrap();
+    let seen = store.get(id).await.unwrap().unwrap().record;
+    let by = AuditEntry::uncertain("a test");
+    let free = |record| {
+        protocol::settle(&store, record, Settlement::NotHappened, Force::No, &by)
+    };
+    assert_eq!(free(&seen).await.unwrap(), Settled::HistoryLost);
+    shop.pass(std::time::Duration::from_mins(1));
+    let cleared = store.clear_history_losses("ann", "compared with the bank's list").await.unwrap();
+    assert_eq!((cleared.losses, cleared.records), (1, 1), "{cleared:?}");
+    assert_eq!(free(&seen).await.unwrap(), Settled::Moved, "it was looked into before the clearing");
+    let found = store.get(id).await.unwrap().unwrap();
+    assert_eq!(found.record.state, State::Uncertain { since: found.now }, "{found:?}");
+    assert_eq!(free(&found.record).await.unwrap(), Settled::Done);
 }
 
 /// A file that a process wrote to under another name says later times than the one that it replaces.

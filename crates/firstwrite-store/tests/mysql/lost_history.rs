@@ -1,5 +1,6 @@
-//! Lost history is noticed by every process that was running, also by one that wrote none of what is missing; and
-//! nothing that other processes do in good order is taken for a loss.
+//! Lost history is noticed by every open store, also by one that wrote none of what is missing; and nothing that other
+//! stores do in good order is taken for a loss. The stores are opened in one test process, and share nothing but the
+//! server, as two processes do.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -62,7 +63,7 @@ fn put_back(database: &Database, dump: std::fs::File) {
 
 /// A dump that is put back ends no connection: the processes go on with those they have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dump_put_back_under_running_processes_is_noticed_before_an_unknown_key_is_written() {
+async fn a_dump_put_back_under_open_stores_is_noticed_before_an_unknown_key_is_written() {
     let Some(own) = Own::start(|_folder| Vec::new()).await else { return };
     for how in ["writer", "other", "checked", "handler", "sweep"] {
         let database = Database { url: in_database(&own.url(), how) };
@@ -100,6 +101,37 @@ async fn put_back_and_ask(database: &Database, how: &str) {
     write(&other, "newer").await;
     other.check_history(id("after")).await.unwrap();
     assert_eq!(one.history_losses().await.unwrap().len(), 1, "said once, by {how}");
+}
+
+/// What is lost while messages are marked is not cleared with the loss that they are marked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_lost_while_messages_are_marked_stays_open() {
+    for (happens, open) in [
+        ("INSERT INTO firstwrite_history_losses (noticed_at, detail) VALUES (1, 'again')", 2),
+        ("UPDATE firstwrite_history SET commits = 0", 1),
+    ] {
+        on_database(Which::MariaDb, |database| async move {
+            let subject = MysqlSubject::new(&database, MysqlOptions::default()).await;
+            subject.mysql().enqueue(&message("first")).await.unwrap();
+            let operator = subject.rival().await;
+            let mut admin = client(&database.url).await;
+            let lost = "INSERT INTO firstwrite_history_losses (noticed_at, detail) VALUES (1, 'lost')";
+            admin.query_drop(lost).await.unwrap();
+            let harm = format!(
+                "CREATE TRIGGER harm AFTER INSERT ON firstwrite_audit FOR EACH ROW {happens}"
+            );
+            admin.query_drop(harm).await.unwrap();
+            let refused = operator.clear_history_losses("ops", "compared").await.unwrap_err();
+            assert_eq!(refused.kind(), StoreErrorKind::HistoryLost, "{refused}");
+            assert!(refused.to_string().contains("run it again"), "{refused}");
+            let losses = operator.history_losses().await.unwrap();
+            assert!(losses.iter().all(|loss| loss.cleared.is_none()), "{losses:?}");
+            admin.query_drop("DROP TRIGGER harm").await.unwrap();
+            let cleared = operator.clear_history_losses("ops", "compared").await.unwrap();
+            assert_eq!((cleared.losses, cleared.messages), (open, 1), "{cleared:?}");
+        })
+        .await;
+    }
 }
 
 /// What was delivered since a dump was made stands in it as never sent.
@@ -189,7 +221,7 @@ async fn deliver(store: &MysqlStore, messages: &[ClaimedMessage]) {
 
 /// The process that did not write what is missing is the first to meet the server again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_folder_put_back_is_noticed_by_a_process_that_wrote_nothing_of_what_is_missing() {
+async fn a_folder_put_back_is_noticed_by_a_store_that_wrote_nothing_of_what_is_missing() {
     let Some(mut own) = Own::start(|_folder| Vec::new()).await else { return };
     MysqlStore::migrate(&own.url(), MysqlOptions::default()).await.unwrap();
     let writer = MysqlStore::connect(&own.url()).await.unwrap();

@@ -1,5 +1,5 @@
-//! Two processes on one database: lost history is noticed whichever of them is asked, and no loss is reported that is
-//! there. Each process is a store of its own: they share nothing but the server.
+//! Two open stores of one test process on one database: lost history is noticed whichever of them is asked, and no loss
+//! is reported where nothing is missing. They share nothing but the server, as two processes do.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(crate) fn put_back(database: &Database, dump: std::fs::File) {
 
 /// A dump that is put back ends no connection: the processes go on with those they have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dump_put_back_under_running_processes_is_noticed_before_an_unknown_key_is_written() {
+async fn a_dump_put_back_under_open_stores_is_noticed_before_an_unknown_key_is_written() {
     for way in [Way::Direct, Way::Pooler] {
         for how in FIRST {
             on_database(way, &[], move |database| async move {
@@ -115,7 +115,7 @@ async fn put_back_and_ask(database: &Database, how: &str) {
 /// The process that did not write what is missing is the first to meet the server again, whose line of history is the
 /// one it was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_folder_put_back_is_noticed_by_a_process_that_wrote_nothing_of_what_is_missing() {
+async fn a_folder_put_back_is_noticed_by_a_store_that_wrote_nothing_of_what_is_missing() {
     let Some(mut own) = Own::start().await else { return };
     PostgresStore::migrate(&own.url(), PostgresOptions::default()).await.unwrap();
     let writer = PostgresStore::connect(&own.url()).await.unwrap();

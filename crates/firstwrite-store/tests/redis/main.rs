@@ -15,4 +15,4 @@ mod own;
 mod server;
 mod subject;
 mod tls;
-mod two_processes;
+mod two_stores;

@@ -10,6 +10,7 @@ pub(super) const CASES: &[Case] = &[
     case!("settle", MINIMUM, what_happened_is_replayed_from_then_on),
     case!("settle", MINIMUM, what_is_proven_not_to_have_happened_runs_afresh),
     case!("settle", MINIMUM, what_was_found_out_about_one_attempt_settles_no_other),
+    case!("settle", MINIMUM, what_was_found_before_a_record_was_given_up_anew_frees_nothing),
     case!("settle", MINIMUM, a_completed_record_is_not_settled_again),
     case!("settle", MINIMUM, a_live_attempt_is_not_settled_without_force),
     case!("settle", MINIMUM, a_live_attempt_settled_by_force_comes_too_late),
@@ -62,6 +63,24 @@ async fn what_was_found_out_about_one_attempt_settles_no_other(harness: Harness)
     let _heir = harness.granted(&request, &Policy::default(), 2).await?;
     expect_equal("the same, of another attempt", &free().await?, &Settled::Moved)?;
     expect(store.get(request.id).await?.is_some(), "the other attempt's record stands")
+}
+
+async fn what_was_found_before_a_record_was_given_up_anew_frees_nothing(
+    harness: Harness,
+) -> TestResult {
+    let request = uncertain(&harness).await?;
+    let store = harness.store();
+    let seen = harness.record(request.id).await?;
+    harness.advance(sample::TICK).await;
+    let entry = sample::audit("compared");
+    let marked = protocol::mark_given_up_now(&*store, &entry).await?;
+    expect_equal("records that are marked", &marked, &1)?;
+    let found = harness.record(request.id).await?;
+    let settle =
+        |record| protocol::settle(&*store, record, Settlement::NotHappened, Force::No, &entry);
+    expect_equal("what was found before", &settle(&seen).await?, &Settled::Moved)?;
+    expect_equal("the record stands", &harness.record(request.id).await?, &found)?;
+    expect_equal("what was found since", &settle(&found).await?, &Settled::Done)
 }
 
 async fn a_completed_record_is_not_settled_again(harness: Harness) -> TestResult {

@@ -28,6 +28,7 @@ pub(super) const CASES: &[Case] = &[
     case!("swap", MINIMUM, a_refused_change_leaves_no_audit_entry),
     case!("swap", MINIMUM, audit_entries_outlive_the_record_oldest_first),
     case!("swap", MINIMUM, a_copy_is_uncertain_since_its_original_was),
+    case!("swap", MINIMUM, an_uncertain_record_can_be_given_up_anew),
     case!("swap", MINIMUM, a_copied_audit_entry_keeps_its_time_and_changes_nothing_else),
 ];
 
@@ -105,6 +106,18 @@ async fn the_owner_frees_an_uncertain_record(harness: Harness) -> TestResult {
     let id = uncertain(&harness, "k").await?;
     swap(&harness, id, Guard::Owner(Fence::first(1)), Change::Remove).await?;
     expect(harness.store().get(id).await?.is_none(), "the owner may say late that nothing happened")
+}
+
+async fn an_uncertain_record_can_be_given_up_anew(harness: Harness) -> TestResult {
+    let id = uncertain(&harness, "k").await?;
+    let before = harness.record(id).await?;
+    harness.advance(Duration::from_secs(7)).await;
+    let guard = Guard::Seen(before.seen());
+    let Swapped::Done(now) = swap(&harness, id, guard, Change::MARK_UNCERTAIN).await? else {
+        return Err(Failure::new("an uncertain record is marked again"));
+    };
+    let wanted = Record { state: State::Uncertain { since: now }, ..before };
+    expect_equal("only the time has changed", &harness.record(id).await?, &wanted)
 }
 
 async fn a_heartbeat_does_not_revive_an_uncertain_record(harness: Harness) -> TestResult {

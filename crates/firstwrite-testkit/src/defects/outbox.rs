@@ -53,7 +53,11 @@ impl DefectiveStore {
                 problem: None,
             });
         }
+        let is_redrive = matches!(step.guard, MoveGuard::Dead(_));
         if let Becomes::Pending(draft) = &mut step.becomes {
+            if self.has(Defect::RedriveWithoutRest) && is_redrive {
+                draft.due_in = Duration::ZERO;
+            }
             if self.has(Defect::UnknownComesBack) && draft.state == MessageState::Unknown {
                 (draft.state, draft.maybe_sent_at) = (MessageState::Waiting, None);
             }
@@ -140,6 +144,14 @@ impl Outbox for DefectiveStore {
             let mut spoilt = moves.to_vec();
             for step in &mut spoilt {
                 step.guard = self.spoilt_guard(step).await?;
+                if self.has(Defect::SuccessorWithoutRest)
+                    && let Becomes::MaybeSent(draft) = &mut step.becomes
+                    && let Some(story) = self.memory().message(step.number).await?
+                    && story.message.state == MessageState::Waiting
+                    && story.message.due_at.is_none()
+                {
+                    draft.rest_for = Duration::ZERO;
+                }
                 self.spoil(step);
             }
             self.memory().apply(receipts, &spoilt).await

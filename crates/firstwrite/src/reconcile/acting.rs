@@ -6,7 +6,7 @@ use firstwrite_core::outbox::{
 };
 use firstwrite_core::protocol::{self, Force, Settled, Settlement};
 use firstwrite_core::reconcile::{Action, MatchedBy, Ours, Subject, Theirs, Verdict, finding};
-use firstwrite_core::{AuditEntry, Record, Store, StoreError, Timestamp};
+use firstwrite_core::{AuditEntry, Record, Store, StoreError, StoreErrorKind, Timestamp};
 
 use super::books::{Books, Handle};
 use super::report::Report;
@@ -23,6 +23,7 @@ pub(super) async fn settle(
 ) -> Result<(), StoreError> {
     let (books, theirs, verdicts) = compared;
     let of = verdicts.iter().filter(|verdict| verdict.action != Action::Nothing).count();
+    let believes_absences = believes_absences(store, books, verdicts, report).await?;
     let mut done = 0;
     for verdict in verdicts {
         let proof = match verdict.action {
@@ -40,7 +41,7 @@ pub(super) async fn settle(
             Action::Arrived => {
                 verdict.theirs.first().and_then(|place| theirs.get(*place)).map(Some)
             }
-            Action::NotArrived => Some(None),
+            Action::NotArrived => believes_absences.then_some(None),
         };
         if let (Some(their), Some(index)) = (proof, verdict.ours) {
             if settings.dry_run {
@@ -55,6 +56,28 @@ pub(super) async fn settle(
         progress(Progress::Acting { done, of });
     }
     Ok(())
+}
+
+/// Returns true if an absence can be believed. While acknowledged history is missing, what is missing may have sent
+/// the absent entry a moment ago, so none is, and the run is not complete.
+async fn believes_absences(
+    store: &dyn Store,
+    books: &Books,
+    verdicts: &[Verdict],
+    report: &mut Report,
+) -> Result<bool, StoreError> {
+    let mut absent = verdicts.iter().filter(|verdict| verdict.action == Action::NotArrived);
+    let Some(index) = absent.find_map(|verdict| verdict.ours) else { return Ok(true) };
+    match store.check_history(books.ours[index].record).await {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == StoreErrorKind::HistoryLost => {
+            let detail = "the store lost history, so no absence is believed until an operator clears the loss";
+            report.flaws.push(Flaw::new("our books", detail));
+            report.is_complete = false;
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Writes down what a person must look at.
@@ -138,7 +161,8 @@ impl Proof<'_> {
             Settled::Absent
             | Settled::Moved
             | Settled::AlreadyCompleted
-            | Settled::StillHeld(_) => false,
+            | Settled::StillHeld(_)
+            | Settled::HistoryLost => false,
         })
     }
 

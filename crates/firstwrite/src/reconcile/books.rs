@@ -241,7 +241,7 @@ async fn records(
             amount: None,
             currency: None,
             at: before(record.created_at, sent_before),
-            until: record.created_at.plus(scope.attempt_max),
+            until: sent_until(record, scope),
             standing: standing(record),
         });
         let uncertain = || Handle::Record(Box::new(record.clone()));
@@ -267,10 +267,20 @@ fn is_free(record: &Record) -> bool {
     matches!(&record.state, State::Completed { outcome, .. } if outcome.body == Body::Released)
 }
 
+/// Returns the last time at which the request of `record` may have been sent: an attempt that was given up may
+/// have sent it until then, and after a history loss records are given up anew.
+fn sent_until(record: &Record, scope: &RecordScope) -> Timestamp {
+    let by_age = record.created_at.plus(scope.attempt_max);
+    match &record.state {
+        State::Uncertain { since } => by_age.max(*since),
+        State::Reserved(_) | State::Completed { .. } => by_age,
+    }
+}
+
 /// Returns the standing of a request.
 fn standing(record: &Record) -> Standing {
     match &record.state {
-        State::Uncertain { .. } => Standing::HistoryLost,
+        State::Uncertain { .. } => Standing::InDoubt,
         State::Reserved(_) => Standing::Sending,
         State::Completed { outcome, .. } if outcome.status.as_u16() < 400 => Standing::Arrived,
         State::Completed { .. } => Standing::Closed,

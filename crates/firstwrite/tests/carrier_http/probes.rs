@@ -3,7 +3,7 @@
 use firstwrite::carrier::http::{HttpDestination, ProbeSettings};
 use firstwrite_core::outbox::{Carrier, Probed, Receipt};
 use http::header::AUTHORIZATION;
-use http::{HeaderValue, Method};
+use http::{HeaderValue, Method, StatusCode};
 
 use crate::provider::{Provider, WIRE_KEY, answer, message};
 
@@ -14,7 +14,8 @@ async fn probe(destination: HttpDestination) -> Probed {
 
 fn one(provider: &Provider) -> HttpDestination {
     let template = format!("{}/by-key/{{key}}?k={{key}}", provider.url());
-    provider.destination().probe(ProbeSettings::one(&template, "/id".parse().unwrap()))
+    let settings = ProbeSettings::one(&template, "/id".parse().unwrap());
+    provider.destination().probe(settings.absent_on(&[StatusCode::NOT_FOUND]))
 }
 
 fn happened(id: &str) -> Probed {

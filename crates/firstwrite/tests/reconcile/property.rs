@@ -67,7 +67,7 @@ impl Plant {
 
     /// What the planted rule makes of a verdict.
     fn action(self, verdict: &Verdict, our: &Ours) -> Action {
-        let is_in_doubt = our.standing == Standing::HistoryLost;
+        let is_in_doubt = our.standing == Standing::InDoubt;
         let differs_in = |difference| verdict.differences == [difference] && is_in_doubt;
         let is_nameless = verdict.class == Class::Likely && verdict.matched_by.is_none();
         let is_undecided =
@@ -127,7 +127,7 @@ impl World {
                 pay(&mut ledger, &key, amount, earlier, Status::Paid);
             }
             let until = at.plus(Duration::from_secs(random.u64(0..60)));
-            let (mut standing, mut provider_id) = (Standing::HistoryLost, None);
+            let (mut standing, mut provider_id) = (Standing::InDoubt, None);
             let truth = match random.u64(0..10) {
                 fate if fate < arrived_of_ten => {
                     let id = pay(&mut ledger, &key, amount, until, Status::Paid);
@@ -163,7 +163,7 @@ impl World {
                 standing,
             };
             // Two lives of one key within what is kept, of which the second never reached the provider.
-            if random.u64(0..12) == 0 && standing == Standing::HistoryLost && truth == Truth::Paid {
+            if random.u64(0..12) == 0 && standing == Standing::InDoubt && truth == Truth::Paid {
                 let before = at.minus(minutes(random.u64(1..4)));
                 let subject = Subject::Message(MessageNumber(1000 + number));
                 ours.push(Ours { subject, at: before, until: before, ..our.clone() });

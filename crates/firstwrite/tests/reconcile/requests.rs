@@ -11,7 +11,8 @@ use firstwrite::reconcile::{
     AnswerTemplate, RecordScope, Settings, Window, next_window, reconcile_once,
 };
 use firstwrite::{Attempt, IdempotencyLayer, Store};
-use firstwrite_core::{OnLostAnswer, Policy};
+use firstwrite_core::protocol::mark_given_up_now;
+use firstwrite_core::{AuditEntry, OnLostAnswer, Policy};
 use firstwrite_provider::{Foreign, Plant, Provider};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -129,6 +130,26 @@ async fn one_that_did_not_happen_is_free_and_runs_once(stand: &Stand) {
     assert_eq!((retry.status, retry.is_replay), (StatusCode::CREATED, false));
     assert!(send(&app, "order-1", "dies-before").await.is_replay);
     assert_eq!((runs.load(Ordering::SeqCst), stand.provider.payments().len()), (4, 3));
+}
+
+over_each_store!(one_that_was_given_up_anew_is_free_only_after_that);
+/// After a history loss, an attempt that the store knows nothing of may have sent it a moment before.
+async fn one_that_was_given_up_anew_is_free_only_after_that(stand: &Stand) {
+    let (app, _) = app(Arc::clone(&stand.store), Arc::clone(&stand.provider));
+    send(&app, "before", "well").await;
+    stand.advance(HOUR).await;
+    send(&app, "order-1", "dies-before").await;
+    stand.advance(3 * HOUR).await;
+    let [actor, action, reason] = ["ada", "clear history loss", "compared"].map(str::to_owned);
+    let by = AuditEntry { actor, action, reason };
+    assert_eq!(mark_given_up_now(&*stand.store, &by).await.unwrap(), 1);
+    send(&app, "after", "well").await;
+    let report = stand.run(&*stand.http(), &record_settings()).await;
+    assert_eq!((report.freed, report.classes.late), (0, 1), "{report:?}");
+    stand.advance(2 * HOUR).await;
+    send(&app, "later", "well").await;
+    let report = stand.run(&*stand.http(), &record_settings()).await;
+    assert_eq!((report.freed, report.found.len()), (1, 0), "{report:?}");
 }
 
 over_each_store!(those_that_were_answered_are_compared_too);

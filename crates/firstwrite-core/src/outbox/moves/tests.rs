@@ -179,13 +179,28 @@ fn a_message_that_did_not_arrive_is_due_as_if_never_sent() {
 #[test]
 fn a_redriven_letter_keeps_its_fence_and_its_doubt() {
     let fence = Fence::first(1);
-    let step = after_redrive(MessageNumber(7), fence, Some(BEFORE), &by());
+    let step = after_redrive(&seen(MessageState::Dead, Some(BEFORE)), CLAIMED_AT, &by());
     assert_eq!(step.guard, MoveGuard::Dead(fence));
     assert!(!step.guard.holds(MessageState::Waiting, fence, false));
     let draft = draft(&step);
     assert_eq!((draft.fence, draft.maybe_sent_at), (fence, Some(BEFORE)));
     assert_eq!(draft.delivery_count, 0);
     assert_eq!(step.audit.map(|entry| entry.action), Some("redrive message 7".to_owned()));
+}
+
+#[test]
+fn a_redriven_letter_in_doubt_rests_for_as_long_as_any_other() {
+    let handled_at = Some(BEFORE);
+    for (maybe_sent_at, passed, due_in) in [
+        (Some(BEFORE), Duration::ZERO, REST_AFTER_LOSS),
+        (Some(BEFORE), Duration::from_mins(4), Duration::from_mins(1)),
+        (Some(BEFORE), REST_AFTER_LOSS, Duration::ZERO),
+        (None, Duration::ZERO, Duration::ZERO),
+    ] {
+        let dead = MessageView { handled_at, ..seen(MessageState::Dead, maybe_sent_at) };
+        let step = after_redrive(&dead, BEFORE.plus(passed), &by());
+        assert_eq!(draft(&step).due_in, due_in, "{maybe_sent_at:?} {passed:?}");
+    }
 }
 
 #[test]

@@ -133,10 +133,10 @@ fn by() -> AuditEntry {
 fn every_page_is_marked() {
     let count = 2 * MARKED_AT_ONCE + 1;
     let outbox = restless(count, 0);
-    assert_eq!(now(mark_maybe_sent(&outbox, &by())).unwrap(), count);
+    assert_eq!(now(mark_maybe_sent(&outbox, &by(), async || {})).unwrap(), count);
     assert!(outbox.views().iter().all(|view| view.maybe_sent_at == Some(WRITTEN_AT)));
     let none = restless(0, 0);
-    assert_eq!(now(mark_maybe_sent(&none, &by())).unwrap(), 0);
+    assert_eq!(now(mark_maybe_sent(&none, &by(), async || {})).unwrap(), 0);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn what_a_worker_claims_meanwhile_does_not_escape() {
     // The last one takes what the marking has read a second time.
     for moves in [1, 2, 7] {
         let outbox = restless(3, moves);
-        assert_eq!(now(mark_maybe_sent(&outbox, &by())).unwrap(), 3);
+        assert_eq!(now(mark_maybe_sent(&outbox, &by(), async || {})).unwrap(), 3);
         for view in outbox.views() {
             assert_eq!(view.maybe_sent_at, Some(WRITTEN_AT), "{view:?}");
         }
@@ -166,6 +166,9 @@ fn what_a_worker_claims_meanwhile_does_not_escape() {
 #[test]
 fn messages_that_never_stand_still_are_an_error_and_no_endless_loop() {
     let outbox = restless(1, usize::MAX);
-    let error = now(mark_maybe_sent(&outbox, &by())).unwrap_err();
+    let pauses = std::cell::Cell::new(0);
+    let pause = async || pauses.set(pauses.get() + 1);
+    let error = now(mark_maybe_sent(&outbox, &by(), pause)).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert_eq!(pauses.get(), MARK_TRIES_MAX - 1, "it pauses between any two tries");
 }

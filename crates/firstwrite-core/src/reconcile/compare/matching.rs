@@ -148,7 +148,7 @@ impl<'b> Matching<'b> {
         }
         let has_foreign = self.unmatched().into_iter().any(|index| {
             let our = &self.ours[index];
-            our.standing == Standing::HistoryLost && self.foreign.could_be(our, rules)
+            our.standing == Standing::InDoubt && self.foreign.could_be(our, rules)
         });
         has_foreign.then_some(Contradiction::ForeignKey)
     }
@@ -227,7 +227,7 @@ impl<'b> Matching<'b> {
                 self.counterparts[*index] = Some((rest.remove(found), MatchedBy::Key));
             } else if is_older_than(newest, *index) {
                 // No effect is young enough for it. It is a finding where one is believed to be there.
-                if matches!(our.standing, Standing::HistoryLost | Standing::Arrived) {
+                if matches!(our.standing, Standing::InDoubt | Standing::Arrived) {
                     self.counterparts[*index] = Some((newest, MatchedBy::Key));
                 }
             } else {

@@ -59,7 +59,7 @@ fn ours(text: &str) -> Ours {
             "arrived" => Standing::Arrived,
             "waiting" => Standing::Waiting,
             "sending" => Standing::Sending,
-            "doubt" => Standing::HistoryLost,
+            "doubt" => Standing::InDoubt,
             "given-up" => Standing::GivenUp,
             "closed" => Standing::Closed,
             other => panic!("{other}"),
@@ -355,7 +355,7 @@ fn what_is_believed_of_a_message_follows_from_its_state() {
     for (state, was_refused, standing) in [
         (MessageState::Waiting, false, Standing::Waiting),
         (MessageState::Sending, false, Standing::Sending),
-        (MessageState::Unknown, false, Standing::HistoryLost),
+        (MessageState::Unknown, false, Standing::InDoubt),
         (MessageState::Dead, false, Standing::GivenUp),
         (MessageState::Dead, true, Standing::Closed),
         (MessageState::Delivered, false, Standing::Arrived),

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use axum::http::{HeaderName, HeaderValue, Method};
 use firstwrite::carrier::http::{HttpDestination, Network, ProbeSettings, SigningSecret, Statuses};
-use firstwrite::{Pointer, ProbeForm};
+use firstwrite::Pointer;
 use firstwrite_core::outbox::{Carrier, Terms};
 use serde::Deserialize;
 
 use super::super::given::{Given, read_file};
+use super::super::probe::FormSettings;
 use super::super::reconcile::{MadeSection, Times};
 use super::named;
 
@@ -62,15 +63,19 @@ struct ProbeSection {
     /// Place of the key in an entry, such as `"/idempotency_key"`. A list needs it.
     key: Option<String>,
     /// Entries that were made: `"all"`, or `{ status = "/status", is = ["paid"], not = ["failed"] }`. Those that
-    /// were not are passed over. Default: all.
-    made: Option<MadeSection>,
-    /// Place of an entry's time. An entry that is more than five minutes older than the request is passed over.
+    /// were not are passed over.
+    made: MadeSection,
+    /// Place of an entry's time. An entry that is more than five minutes older than the request is passed over. A
+    /// list needs it, or `"none"`, which states that entries have no time.
     at: Option<String>,
     /// Form of times, with `at`: `"rfc3339"`, `"unix_seconds"` or `"unix_millis"`. Default: `"rfc3339"`.
     times: Option<Times>,
     /// Places in the answer whose values say nothing about whether an empty list is whole, such as `"/meta/took"`.
     #[serde(default)]
     harmless: Vec<String>,
+    /// Statuses that mean that it did not happen, without `list`: 204, 404 or 410.
+    #[serde(default)]
+    absent_statuses: Vec<u16>,
     /// Place of the provider's id in an entry.
     id: String,
 }
@@ -145,21 +150,16 @@ impl ProbeSection {
     fn settings(&self) -> Result<ProbeSettings, String> {
         let url = named("probe.url", self.url.read())?;
         let id = pointer_at("probe.id", &self.id)?;
-        let place = |setting, text: &Option<String>| {
-            text.as_deref().map(|text| parsed::<Pointer>(setting, text)).transpose()
+        let form = FormSettings {
+            list: self.list.as_deref(),
+            key: self.key.as_deref(),
+            made: &self.made,
+            at: self.at.as_deref(),
+            times: self.times,
+            harmless: &self.harmless,
+            absent_statuses: &self.absent_statuses,
         };
-        let form = ProbeForm {
-            list: place("probe.list", &self.list)?,
-            key: place("probe.key", &self.key)?,
-            made: MadeSection::of_probe(self.made.as_ref())?,
-            at: place("probe.at", &self.at)?,
-            times: Times::of_probe(self.times, self.at.is_some())?,
-            harmless: self
-                .harmless
-                .iter()
-                .map(|text| parsed("probe.harmless", text))
-                .collect::<Result<_, _>>()?,
-        };
+        let form = form.form()?;
         Ok(ProbeSettings::formed(&url, form, id))
     }
 }

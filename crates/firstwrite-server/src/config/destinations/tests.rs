@@ -38,6 +38,8 @@ allow_networks = ["127.0.0.0/8"]
 url = "http://127.0.0.1:9/v1/payments?idempotency_key={key}"
 list = "/payments"
 key = "/idempotency_key"
+made = "all"
+at = "/created_at"
 id = "/id"
 
 [destinations.audit]
@@ -84,7 +86,7 @@ fn what_is_wrong_is_refused_with_its_line_and_what_to_do() {
         (format!("{sent}provider_id = ''\n"), 2, "\"/id\""),
         (format!("{sent}allow_networks = ['10.0.0.1/8']\n"), 2, "10.0.0.0/8"),
         (format!("{sent}root_certificates = '/no/such.pem'\n"), 2, "cannot open /no/such.pem"),
-        (format!("{sent}probe = {{ url = 'http://h/', id = '/id' }}\n"), 2, "{key}"),
+        (format!("{sent}probe = {{ url = 'http://h/', id = '/id', made = 'all' }}\n"), 2, "{key}"),
         (format!("{sent}headers = {{ a = 'env:FIRSTWRITE_NONE' }}\n"), 2, "FIRSTWRITE_NONE"),
         (format!("{sent}headers = {{ host = 'x' }}\n"), 2, "set by the carrier"),
         (format!("{http}url = 'ftp://h/'\n"), 2, "http:// or https://"),

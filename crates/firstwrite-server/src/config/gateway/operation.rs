@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use firstwrite::{
     AfterRetention, BodyForm, FingerprintRules, HeaderPolicy, KeyRequirement, OnConflict,
-    OnLostAnswer, OnServerError, Pointer, Policy, ProbeForm, RespondAsync,
+    OnLostAnswer, OnServerError, Pointer, Policy, RespondAsync,
 };
 use firstwrite_core::{KeptStatuses, is_server_error};
 use firstwrite_gateway::{AgeLimit, Calling, OperationExtras, Probe, ProbeSettings, Signed};
@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 use crate::config::Span;
 use crate::config::given::Given;
+use crate::config::probe::FormSettings;
 use crate::config::reconcile::{MadeSection, Times};
 
 mod name;
@@ -109,15 +110,19 @@ struct ProbeSection {
     /// Place of the key in an entry, such as `"/idempotency_key"`. A list needs it.
     key: Option<String>,
     /// Entries that were made: `"all"`, or `{ status = "/status", is = ["paid"], not = ["failed"] }`. Those that
-    /// were not are passed over. Default: all.
-    made: Option<MadeSection>,
-    /// Place of an entry's time. An entry that is more than five minutes older than the request is passed over.
+    /// were not are passed over.
+    made: MadeSection,
+    /// Place of an entry's time. An entry that is more than five minutes older than the request is passed over. A
+    /// list needs it, or `"none"`, which states that entries have no time.
     at: Option<String>,
     /// Form of times, with `at`: `"rfc3339"`, `"unix_seconds"` or `"unix_millis"`. Default: `"rfc3339"`.
     times: Option<Times>,
     /// Places in the answer whose values say nothing about whether an empty list is whole, such as `"/meta/took"`.
     #[serde(default)]
     harmless: Vec<String>,
+    /// Statuses that mean that it did not happen, without `list`: 204, 404 or 410.
+    #[serde(default)]
+    absent_statuses: Vec<u16>,
     /// Time after giving up an attempt until a *no* is believed; longer than `answer_within`. Default: two
     /// minutes, or twice `answer_within` where that is longer.
     grace: Option<Span>,
@@ -344,21 +349,16 @@ impl ProbeSection {
         }
         let status = self.status.map(answered).transpose();
         let status = status.map_err(|what| format!("probe.status: {what}"))?;
-        let parse = |setting: &str, text: &String| {
-            text.parse::<Pointer>().map_err(|error| format!("probe.{setting}: {error}"))
+        let form = FormSettings {
+            list: self.list.as_deref(),
+            key: self.key.as_deref(),
+            made: &self.made,
+            at: self.at.as_deref(),
+            times: self.times,
+            harmless: &self.harmless,
+            absent_statuses: &self.absent_statuses,
         };
-        let place = |setting: &str, text: &Option<String>| {
-            text.as_ref().map(|text| parse(setting, text)).transpose()
-        };
-        let harmless = self.harmless.iter().map(|text| parse("harmless", text));
-        let form = ProbeForm {
-            list: place("list", &self.list)?,
-            key: place("key", &self.key)?,
-            made: MadeSection::of_probe(self.made.as_ref())?,
-            at: place("at", &self.at)?,
-            times: Times::of_probe(self.times, self.at.is_some())?,
-            harmless: harmless.collect::<Result<_, _>>()?,
-        };
+        let form = form.form()?;
         // Longer than any call that is still under way, unless set.
         let usual = Probe::GRACE.max(calling.answer_within.saturating_mul(2));
         let grace = self.grace.map_or(usual, |span| span.0);

@@ -42,7 +42,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("signing_secrets", "['whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw']"),
             ("allow_networks", "['127.0.0.7/32']"),
             ("root_certificates", "!'none.pem'"),
-            ("probe", "{ url = 'http://h/{key}', id = '/id' }"),
+            ("probe", "{ url = 'http://h/{key}', id = '/id', made = 'all' }"),
         ],
         more: COMMON,
         ..USUAL
@@ -50,7 +50,8 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         title: "`[destinations.NAME.probe]`",
         header: "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\n[destinations.d.probe]",
-        needs: "url = 'http://h/{key}'\nlist = '/data'\nkey = '/key'\nid = '/id'\n",
+        needs: "url = 'http://h/{key}'\nlist = '/data'\nkey = '/key'\nmade = 'all'\nat = 'none'\n\
+                id = '/id'\n",
         followed_by: &[WORKER],
         settings: &[
             ("url", "!'http://h/'"),
@@ -59,6 +60,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("made", "{ status = '/status', is = ['seven'], not = [] }"),
             ("at", "'/seven'"),
             ("harmless", "['/seven']"),
+            ("absent_statuses", "![404]"),
             ("id", "'/seven'"),
         ],
         ..USUAL
@@ -66,9 +68,13 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         title: "`[destinations.NAME.probe]`",
         header: "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\n[destinations.d.probe]",
-        needs: "url = 'http://h/{key}'\nat = '/at'\nid = '/id'\n",
+        needs: "url = 'http://h/{key}'\nmade = 'all'\nat = '/at'\nid = '/id'\n",
         followed_by: &[WORKER],
-        settings: &[("times", "'unix_seconds'"), ("harmless", "!['/seven']")],
+        settings: &[
+            ("times", "'unix_seconds'"),
+            ("harmless", "!['/seven']"),
+            ("absent_statuses", "[404]"),
+        ],
         ..USUAL
     },
     Section {

@@ -189,7 +189,7 @@ pub(super) const SECTIONS: &[Section] = &[
         title: "`[gateway.operations.on_lost_answer.probe]`",
         header: "[[gateway.operations]]\noperation = 'POST /a'\n\
                  [gateway.operations.on_lost_answer.probe]",
-        needs: "url = '/made?key={key}'\n",
+        needs: "url = '/made?key={key}'\nmade = 'all'\n",
         followed_by: &[GATEWAY],
         settings: &[
             ("url", "'/seven/{key}'"),
@@ -200,6 +200,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("made", "{ status = '/status', is = ['seven'], not = [] }"),
             ("at", "'/seven'"),
             ("harmless", "!['/seven']"),
+            ("absent_statuses", "[410]"),
             ("grace", "'7m'"),
         ],
         ..USUAL
@@ -208,9 +209,13 @@ pub(super) const SECTIONS: &[Section] = &[
         title: "`[gateway.operations.on_lost_answer.probe]`",
         header: "[[gateway.operations]]\noperation = 'POST /a'\n\
                  [gateway.operations.on_lost_answer.probe]",
-        needs: "url = '/made?key={key}'\nlist = '/data'\nkey = '/key'\nat = '/at'\n",
+        needs: "url = '/made?key={key}'\nlist = '/data'\nkey = '/key'\nmade = 'all'\nat = '/at'\n",
         followed_by: &[GATEWAY],
-        settings: &[("times", "'unix_seconds'"), ("harmless", "['/seven']")],
+        settings: &[
+            ("times", "'unix_seconds'"),
+            ("harmless", "['/seven']"),
+            ("absent_statuses", "![404]"),
+        ],
         ..USUAL
     },
 ];

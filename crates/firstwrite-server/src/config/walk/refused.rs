@@ -69,11 +69,11 @@ const REFUSED: &[(Command, &str, &str)] = &[
     (GATEWAY, "[gateway.health]\npath = '/a b'", "health.path"),
     (GATEWAY, "[gateway.health]\npath = \"/a\\r\\nx: y\"", "health.path"),
     (GATEWAY, "[gateway.health]\npath = '/h'\nevery = '1ms'", "at least 100ms"),
-    (GATEWAY, "default.on_lost_answer.probe.url = '/a b/{key}'", "a probe has a path"),
-    (GATEWAY, "default.on_lost_answer.probe.url = \"/{key}\\r\\nx: y\"", "a probe has a path"),
-    (GATEWAY, "default.on_lost_answer.probe.url = '/a#{key}'", "a probe has a path"),
-    (GATEWAY, "default.on_lost_answer.probe.url = 'http://{key}/a'", "scheme, a host"),
-    (GATEWAY, "default.on_lost_answer.probe.url = 'http://h:99999/{key}'", "a port"),
+    (GATEWAY, "default.on_lost_answer.probe = { url = '/a b/{key}', made = 'all' }", "a probe has a path"),
+    (GATEWAY, "default.on_lost_answer.probe = { url = \"/{key}\\r\\nx: y\", made = 'all' }", "a probe has a path"),
+    (GATEWAY, "default.on_lost_answer.probe = { url = '/a#{key}', made = 'all' }", "a probe has a path"),
+    (GATEWAY, "default.on_lost_answer.probe = { url = 'http://{key}/a', made = 'all' }", "scheme, a host"),
+    (GATEWAY, "default.on_lost_answer.probe = { url = 'http://h:99999/{key}', made = 'all' }", "a port"),
     (GATEWAY, "default.released_statuses = [201]", "2xx"),
     (GATEWAY, "[worker]\nsweep_every = '0s'", "worker.sweep_every"),
     (
@@ -85,12 +85,12 @@ const REFUSED: &[(Command, &str, &str)] = &[
     (WORKER, "[destinations.d]\nkind = 'http'\nurl = 'http://h:99999/'", "a port"),
     (
         WORKER,
-        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nprobe = { url = 'http://h:0/{key}', id = '/id' }",
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nprobe = { url = 'http://h:0/{key}', id = '/id', made = 'all' }",
         "a port",
     ),
     (
         WORKER,
-        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nprobe = { url = 'http://h/a b/{key}', id = '/id' }",
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nprobe = { url = 'http://h/a b/{key}', id = '/id', made = 'all' }",
         "is no URL",
     ),
     (WORKER, "[worker]\nreconcile_every = '7s'", "no source is compared by schedule"),
@@ -126,18 +126,50 @@ const REFUSED: &[(Command, &str, &str)] = &[
     ),
     (
         WORKER,
-        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nprobe = { url = 'http://h/{key}', id = '/id', times = 'unix_millis' }",
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nprobe = { url = 'http://h/{key}', id = '/id', made = 'all', times = 'unix_millis' }",
         "probe.times",
     ),
     (
         WORKER,
-        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nprobe = { url = 'http://h/{key}', id = '/id', harmless = ['/a'] }",
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nprobe = { url = 'http://h/{key}', id = '/id', made = 'all', harmless = ['/a'] }",
         "harmless",
     ),
     (
         GATEWAY,
-        "default.on_lost_answer.probe = { url = '/{key}', times = 'unix_millis' }",
+        "default.on_lost_answer.probe = { url = '/{key}', made = 'all', times = 'unix_millis' }",
         "probe.times",
+    ),
+    (
+        WORKER,
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nprobe = { url = 'http://h/{key}', id = '/id' }",
+        "made",
+    ),
+    (
+        WORKER,
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nprobe = { url = 'http://h/{key}', id = '/id', made = 'all', list = '/data', key = '/key' }",
+        "probe.at: a list needs",
+    ),
+    (
+        WORKER,
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nprobe = { url = 'http://h/{key}', id = '/id', made = 'all', absent_statuses = [401] }",
+        "absent_statuses",
+    ),
+    (GATEWAY, "default.on_lost_answer.probe = { url = '/{key}' }", "made"),
+    (
+        GATEWAY,
+        "default.on_lost_answer.probe = { url = '/{key}', made = 'all', list = '/data', key = '/key' }",
+        "probe.at: a list needs",
+    ),
+    // A destination that remembers a key for longer than it lives here.
+    (
+        WORKER,
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\ndedupe_for = '48h'",
+        "dedupe_for is 2days",
+    ),
+    (
+        WORKER,
+        "default.retention = '1h'\n[destinations.d]\nkind = 'http'\nurl = 'http://h/'\ndedupe_for = '2h'",
+        "free again after 1h",
     ),
     (DOCTOR, "[doctor]\nexpect_standby = 'two'", "standby"),
 ];
@@ -187,11 +219,11 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("default.released_statuses = [600]", "on_server_error"),
     ("default.age = { header = 'x-at', max = '0s' }", "age.max"),
     (
-        "default.on_lost_answer.probe = { url = '/{key}', status = 500 }",
+        "default.on_lost_answer.probe = { url = '/{key}', made = 'all', status = 500 }",
         "probe.status: no retry is answered",
     ),
     (
-        "default.on_lost_answer.probe = { url = '/{key}', status = 600 }",
+        "default.on_lost_answer.probe = { url = '/{key}', made = 'all', status = 600 }",
         "probe.status: a status is a number from 200 to 499",
     ),
     ("default.fingerprint = { body = 'bytes', ignore = ['/a'] }", "\"exact_json\""),

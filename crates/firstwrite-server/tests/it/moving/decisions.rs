@@ -110,7 +110,7 @@ fn a_record_is_as_long_uncertain_after_a_move_and_a_probe_waits_for_its_grace() 
         assert!((ago..ago + Duration::from_mins(1)).contains(&uncertain_for), "{uncertain_for:?}");
     }
     let probe = "service_name = 'payments'\nanswer_within = '3s'\n[gateway.default]\nlease = '2s'\n\
-        on_lost_answer = { probe = { url = '/payments?key={key}', list = '/data', key = '/key', \
+        on_lost_answer = { probe = { url = '/payments?key={key}', list = '/data', key = '/key', made = 'all', at = 'none', \
         status = 201, grace = '4s' } }\n";
     let scene = Scene::new(&houses.folder, probe);
     let grace = Duration::from_secs(4);

@@ -104,7 +104,11 @@ pub(super) async fn scan(link: &Link, scan: &Scan) -> Result<ScanPage, StoreErro
     let Look { items, next } = range.look(link, DOING, filter).await?;
     let mut messages = Vec::with_capacity(items.len().min(scan.row_max()));
     for item in items.iter().take(scan.row_max()) {
-        let view = view(item)?;
+        let view = view(item).map_err(|error| {
+            let number = number_of(item).map_or(0, |number| number.0);
+            let cause = format!("message {number} cannot be read: {error}");
+            StoreError::definite(error.kind(), DOING).caused_by(cause)
+        })?;
         let is_wanted = scan.contents_to.as_ref() == Some(&view.destination);
         let content = if is_wanted { Some(body::load(link, item, DOING).await?) } else { None };
         messages.push(Scanned { view, content });

@@ -147,7 +147,8 @@ pub(super) async fn leave(
     Ok(steps)
 }
 
-/// The steps that put a parked message back into the queue; none if it is not parked.
+/// The steps that put a parked message back into the queue, after its rest if it is in doubt; none if it is not
+/// parked.
 async fn release(
     link: &Link,
     number: MessageNumber,
@@ -161,7 +162,7 @@ async fn release(
     if !is_parked(&was) {
         return Ok(Vec::new());
     }
-    let due_at = Some(now.max(instant(&item, NOT_BEFORE)?));
+    let due_at = Some(now.max(instant(&item, NOT_BEFORE)?).max(was.rested_at().unwrap_or(now)));
     Ok(change(link, &was, &Pending { due_at, ..was.clone() }))
 }
 

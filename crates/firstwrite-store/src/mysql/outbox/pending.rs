@@ -8,7 +8,7 @@ use super::super::driver_error::unsupported;
 use super::super::pipeline::{NOW, Pipeline, Value};
 use crate::encoding::encode_answers;
 use crate::pending::Pending;
-use crate::pending::rows::{pending_columns, state_number};
+use crate::pending::rows::{pending_columns, rest_millis, state_number};
 
 /// Maximum length in bytes of an ordering key that an index can hold.
 const ORDERING_KEY_BYTES_MAX: usize = 512;
@@ -121,7 +121,8 @@ pub(super) fn end(pipeline: &mut Pipeline, pending: &Pending) {
     }
 }
 
-/// Adds the statement that makes the oldest message under an ordering key due, if it waits.
+/// Adds the statement that makes the oldest message under an ordering key due, if it waits; one in doubt has its rest
+/// first.
 pub(super) fn release(pipeline: &mut Pipeline, destination: &str, ordering_key: &str) {
     let (destination, key) = (Value::Text(destination), Value::Bytes(ordering_key.as_bytes()));
     // The inner look is a table of its own: the server does not update what it selects from.
@@ -130,8 +131,9 @@ pub(super) fn release(pipeline: &mut Pipeline, destination: &str, ordering_key: 
          JOIN (SELECT MIN(message) AS oldest FROM firstwrite_pending \
                WHERE destination = ? AND ordering_key = ?) o ON p.message = o.oldest \
          JOIN firstwrite_messages m ON m.message = p.message \
-         SET p.due_at = GREATEST(@firstwrite_now, m.not_before) \
+         SET p.due_at = GREATEST(@firstwrite_now, m.not_before, \
+             IF(p.maybe_sent_at IS NULL, 0, COALESCE(p.claimed_at + ?, 0))) \
          WHERE p.state = 0 AND p.due_at IS NULL",
-        &[destination, key],
+        &[destination, key, Value::Int(rest_millis())],
     );
 }

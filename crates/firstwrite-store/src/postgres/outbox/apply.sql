@@ -40,13 +40,12 @@ moved AS (
     WHERE p.message = g.message AND p.fence = g.guard AND g.state IS NOT NULL
       AND (g.needs <= 0 AND p.message IN (SELECT i.message FROM idle i) OR g.needs = p.state AND g.needs > 0)
     RETURNING p.message, p.id, p.destination, g.guard),
--- What keeps its state and its count, but may have been sent.
+-- What keeps its count, but may have been sent; a claim of it is over.
 marked AS (
     UPDATE firstwrite.pending p
-    SET due_at = greatest(p.due_at, c.now + g.due_in * interval '1 millisecond'),
-        lease_until = CASE p.state
-            WHEN 1 THEN greatest(p.lease_until, c.now + g.due_in * interval '1 millisecond') END,
-        claimed_at = c.now, fence = g.fence, maybe_sent_at = g.maybe_sent_at,
+    SET state = CASE p.state WHEN 1 THEN 0 ELSE p.state END,
+        due_at = greatest(p.due_at, c.now + g.due_in * interval '1 millisecond'),
+        lease_until = NULL, claimed_at = c.now, fence = g.fence, maybe_sent_at = g.maybe_sent_at,
         status = CASE WHEN g.has_problem THEN g.status ELSE p.status END,
         problem = CASE WHEN g.has_problem THEN g.problem ELSE p.problem END
     FROM clock c, given g

@@ -10,7 +10,7 @@ use super::super::session::Session;
 use super::listing::MessageRow;
 use crate::encoding::encode_answers;
 use crate::pending::Pending;
-use crate::pending::rows::{pending, pending_columns, state_number};
+use crate::pending::rows::{pending, pending_columns, rest_millis, state_number};
 
 impl Session {
     /// Writes a message with all that belongs to it.
@@ -82,14 +82,16 @@ impl Session {
         }
     }
 
-    /// Makes a message due if it waits for another one.
+    /// Makes a message due if it waits for another one; one in doubt has its rest first.
     pub(super) fn release(&self, number: MessageNumber, now: Timestamp) -> rusqlite::Result<()> {
         let sql = "UPDATE firstwrite_pending
                    SET due_at = max(?2, (SELECT not_before FROM firstwrite_messages m
-                                         WHERE m.message = firstwrite_pending.message))
+                                         WHERE m.message = firstwrite_pending.message),
+                                    CASE WHEN maybe_sent_at IS NULL THEN 0
+                                         ELSE COALESCE(claimed_at + ?4, 0) END)
                    WHERE message = ?1 AND state = ?3 AND due_at IS NULL";
         let waiting = state_number(MessageState::Waiting);
-        let given = params![number.0, now.as_millis(), waiting];
+        let given = params![number.0, now.as_millis(), waiting, rest_millis()];
         if self.connection.prepare_cached(sql)?.execute(given)? > 0 {
             self.notify();
         }

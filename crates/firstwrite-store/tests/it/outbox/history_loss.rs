@@ -94,7 +94,7 @@ async fn a_clearing_that_fails_halfway_leaves_the_loss_open() {
     let (shop, store) = put_back().await;
     // As after a kill between the two steps: everything is marked, and nothing cleared.
     let by = super::ada("clear history loss");
-    assert_eq!(protocol::mark_maybe_sent(&store, &by).await.unwrap(), 3);
+    assert_eq!(protocol::mark_maybe_sent(&store, &by, async || {}).await.unwrap(), 3);
     store.close().await;
     let store = open(&shop);
     refuses_to_claim(&store).await;
@@ -103,6 +103,7 @@ async fn a_clearing_that_fails_halfway_leaves_the_loss_open() {
     let store = open(&shop);
     let failed = store.clear_history_losses("ann", "compared").await.unwrap_err();
     assert_eq!(failed.kind(), StoreErrorKind::Corrupt, "{failed}");
+    assert!(failed.to_string().contains("message 2 cannot be read"), "{failed}");
     refuses_to_claim(&store).await;
     let mend = "UPDATE firstwrite_pending SET lapse_count = 0 WHERE message = 2";
     write_outside(&shop, &store, mend).await;
@@ -111,7 +112,7 @@ async fn a_clearing_that_fails_halfway_leaves_the_loss_open() {
     let cleared = store.clear_history_losses("ann", "compared").await.unwrap();
     assert_eq!((cleared.losses, cleared.messages), (1, 3), "{cleared:?}");
     let states: Vec<MessageState> = views(&store).await.iter().map(|view| view.state).collect();
-    assert_eq!(states, [Sending, Waiting, Waiting]);
+    assert_eq!(states, [Waiting; 3], "no worker has a claim any more");
     shop.pass(REST_AFTER_LOSS);
     for message in claim(&store, 9).await {
         assert_eq!(message.maybe_sent_at, Some(message.created_at));
@@ -126,4 +127,20 @@ async fn write_outside(shop: &Shop, store: &SqliteStore, sql: &str) {
     store.clone().close().await;
     let file = rusqlite::Connection::open(shop.path()).unwrap();
     file.execute_batch(sql).unwrap();
+}
+
+/// The way that docs/operate.md names: the message is taken out by hand, and the others are marked.
+#[tokio::test]
+async fn a_row_that_cannot_be_read_is_taken_out_and_blocks_the_clearing_no_longer() {
+    let (shop, store) = put_back().await;
+    write_outside(&shop, &store, "UPDATE firstwrite_pending SET lapse_count = 'x' WHERE message = 2")
+        .await;
+    let store = open(&shop);
+    store.clear_history_losses("ann", "compared").await.unwrap_err();
+    write_outside(&shop, &store, "DELETE FROM firstwrite_pending WHERE message = 2").await;
+    let store = open(&shop);
+    let cleared = store.clear_history_losses("ann", "compared").await.unwrap();
+    assert_eq!((cleared.losses, cleared.messages), (1, 2), "{cleared:?}");
+    let states: Vec<MessageState> = views(&store).await.iter().map(|view| view.state).collect();
+    assert_eq!(states, [Waiting, MessageState::Dropped, Waiting]);
 }

@@ -184,8 +184,9 @@ async fn a_problem_says_what_went_wrong_last(harness: Harness) -> TestResult {
 }
 
 /// The moves that a late worker and operators with an old view of a message would make.
-fn stale(late: &ClaimedMessage, answer: &Outcome) -> Vec<Move> {
+fn stale(late: &ClaimedMessage, seen: &MessageView, answer: &Outcome) -> Vec<Move> {
     let (number, old, by) = (late.number, Fence::first(77), sample::audit("too late"));
+    let seen = MessageView { fence: old, ..seen.clone() };
     let answer = Some(answer.clone());
     let ends = [
         (Some(Delivery::new(Ending::Refused, "declined")), Next::Refused),
@@ -209,7 +210,7 @@ fn stale(late: &ClaimedMessage, answer: &Outcome) -> Vec<Move> {
     ];
     let mut moves: Vec<Move> = ends.into_iter().map(settlement).collect();
     moves.extend(words.iter().map(|word| after_resolution(number, old, word, &by)));
-    moves.push(after_redrive(number, old, None, &by));
+    moves.push(after_redrive(&seen, seen.created_at, &by));
     moves
 }
 
@@ -232,7 +233,7 @@ async fn a_move_under_an_old_guard_changes_nothing(harness: Harness) -> TestResu
         let before = story(&harness, late.number).await?;
         expect_equal("its state", &before.message.state.as_str(), &destination)?;
         let store = harness.store();
-        let moves = stale(&late, &answer);
+        let moves = stale(&late, &before.message, &answer);
         let held = outbox(&*store)?.apply(&[], &moves).await?;
         expect_equal("none is taken", &held, &vec![ClaimStatus::Lost; moves.len()])?;
         let after = story(&harness, late.number).await?;

@@ -2,7 +2,7 @@
 //!
 //! The loss itself is each store's own; these cases mark messages as the clearing of a loss does.
 
-use firstwrite_core::outbox::{Answers, REST_AFTER_LOSS, Received, protocol};
+use firstwrite_core::outbox::{Answers, REST_AFTER_LOSS, Received, Resolution, protocol};
 use firstwrite_core::{Outcome, State};
 
 use super::{
@@ -18,6 +18,10 @@ pub(super) const CASES: &[Case] = &[
     case!("outbox", OUTBOX, a_lost_history_is_told_with_each_message),
     case!("outbox", OUTBOX, a_doubt_that_is_known_keeps_its_time),
     case!("outbox", OUTBOX, a_claim_cannot_settle_what_a_lost_history_may_have_sent),
+    case!("outbox", OUTBOX, a_word_that_a_marked_message_arrived_is_taken_at_once),
+    case!("outbox", OUTBOX, a_word_from_before_the_mark_is_not_taken),
+    case!("outbox", OUTBOX, a_redriven_letter_rests_to_the_end),
+    case!("outbox", OUTBOX, a_successor_rests_to_the_end),
     case!("outbox", OUTBOX, a_receipt_of_a_claim_outlives_a_lost_history),
     case!("outbox", OUTBOX, what_waits_for_people_waits_for_them_after_a_lost_history),
     case!("outbox", OUTBOX, an_order_is_kept_after_a_lost_history),
@@ -27,7 +31,7 @@ pub(super) const CASES: &[Case] = &[
 /// Marks every message, as the clearing of a history loss does.
 async fn mark(harness: &Harness) -> Result<usize, Failure> {
     let store = harness.store();
-    Ok(protocol::mark_maybe_sent(outbox(&*store)?, &sample::audit("compared")).await?)
+    Ok(protocol::mark_maybe_sent(outbox(&*store)?, &sample::audit("compared"), async || {}).await?)
 }
 
 async fn view(harness: &Harness, key: &str) -> Result<MessageView, Failure> {
@@ -124,8 +128,8 @@ async fn a_claim_cannot_settle_what_a_lost_history_may_have_sent(harness: Harnes
         expect_equal("the claim is over", &status, &vec![ClaimStatus::Lost])?;
     }
     let seen = view(&harness, "k").await?;
-    let wanted = (MessageState::Sending, Some(written_at));
-    expect_equal("still in doubt", &(seen.state, seen.maybe_sent_at), &wanted)?;
+    let wanted = (MessageState::Waiting, Some(written_at));
+    expect_equal("it waits, in doubt", &(seen.state, seen.maybe_sent_at), &wanted)?;
     // Longer than the claim's own lease.
     harness.advance(sample::just_before(REST_AFTER_LOSS)).await;
     expect(claim(&harness, 9).await?.is_empty(), "its delivery may be under way")?;
@@ -135,6 +139,86 @@ async fn a_claim_cannot_settle_what_a_lost_history_may_have_sent(harness: Harnes
     let wanted = (held.number, Some(written_at));
     expect_equal("then it is taken", &(claimed.number, claimed.maybe_sent_at), &wanted)?;
     expect(claimed.fence > held.fence, "the fence grows")
+}
+
+async fn a_word_that_a_marked_message_arrived_is_taken_at_once(harness: Harness) -> TestResult {
+    for (key, word, state) in [
+        (
+            "arrived",
+            Resolution::Delivered { receipt: receipt("pay_1"), answer: None },
+            MessageState::Delivered,
+        ),
+        ("dropped", Resolution::Dropped, MessageState::Dropped),
+    ] {
+        enqueue(&harness, &[message(&harness, key)]).await?;
+        claim_one(&harness).await?;
+        mark(&harness).await?;
+        let seen = view(&harness, key).await?;
+        let store = harness.store();
+        let by = sample::audit("asked the provider");
+        let taken =
+            protocol::resolve(outbox(&*store)?, seen.number, seen.fence, &word, &by).await?;
+        expect_equal("no claim is in the way", &taken, &ClaimStatus::Current)?;
+        expect_equal("it has ended", &view(&harness, key).await?.state, &state)?;
+    }
+    Ok(())
+}
+
+async fn a_word_from_before_the_mark_is_not_taken(harness: Harness) -> TestResult {
+    enqueue(&harness, &[message(&harness, "k")]).await?;
+    let seen = view(&harness, "k").await?;
+    mark(&harness).await?;
+    let store = harness.store();
+    let by = sample::audit("asked the provider");
+    let taken = async |fence| {
+        let word = Resolution::NotDelivered;
+        protocol::resolve(outbox(&*store)?, seen.number, fence, &word, &by).await.map_err(Failure::from)
+    };
+    expect_equal("what is missing was not seen", &taken(seen.fence).await?, &ClaimStatus::Lost)?;
+    let seen = view(&harness, "k").await?;
+    expect_equal("what is seen now", &taken(seen.fence).await?, &ClaimStatus::Current)
+}
+
+async fn a_redriven_letter_rests_to_the_end(harness: Harness) -> TestResult {
+    let written_at = now(&harness).await?;
+    enqueue(&harness, &[message(&harness, "k")]).await?;
+    settled(&harness, failed(&claim_one(&harness).await?, Next::Dead(Cause::Exhausted))).await?;
+    harness.advance(Duration::from_secs(9)).await;
+    mark(&harness).await?;
+    let passed = Duration::from_secs(60);
+    harness.advance(passed).await;
+    let store = harness.store();
+    let by = sample::audit("mended");
+    let redriven = protocol::redrive(outbox(&*store)?, &MessageQuery::default(), 9, &by).await?;
+    expect_equal("it is put back", &redriven, &1)?;
+    harness.advance(sample::just_before(REST_AFTER_LOSS - passed)).await;
+    expect(claim(&harness, 9).await?.is_empty(), "a delivery may be under way")?;
+    harness.advance(sample::TICK).await;
+    let claimed = claim_one(&harness).await?;
+    expect_equal("then it is taken, in doubt", &claimed.maybe_sent_at, &Some(written_at))
+}
+
+async fn a_successor_rests_to_the_end(harness: Harness) -> TestResult {
+    let written_at = now(&harness).await?;
+    enqueue(&harness, &["1", "2"].map(|key| message(&harness, key).ordered_by("card"))).await?;
+    // A claim puts the second one aside.
+    let first = claim(&harness, 9).await?;
+    expect_equal("one at a time", &first.len(), &1)?;
+    mark(&harness).await?;
+    let passed = Duration::from_secs(60);
+    harness.advance(passed).await;
+    let seen = view(&harness, "1").await?;
+    let word = Resolution::Delivered { receipt: receipt("pay_1"), answer: None };
+    let store = harness.store();
+    let by = sample::audit("asked the provider");
+    let taken = protocol::resolve(outbox(&*store)?, seen.number, seen.fence, &word, &by).await?;
+    expect_equal("the first has arrived", &taken, &ClaimStatus::Current)?;
+    harness.advance(sample::just_before(REST_AFTER_LOSS - passed)).await;
+    expect(claim(&harness, 9).await?.is_empty(), "a delivery of the second may be under way")?;
+    harness.advance(sample::TICK).await;
+    let claimed = claim_one(&harness).await?;
+    let found = (&*claimed.derived_key, claimed.maybe_sent_at);
+    expect_equal("then it is taken, in doubt", &found, &("2:step", Some(written_at)))
 }
 
 async fn a_receipt_of_a_claim_outlives_a_lost_history(harness: Harness) -> TestResult {

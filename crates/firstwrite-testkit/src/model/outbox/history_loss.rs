@@ -50,7 +50,11 @@ impl Delivering {
         }
         let step = self.mark(world);
         if world.message.holds(step.guard, at(world.now)) {
+            let before = world.message.state;
             world.message.take(&step.becomes, at(world.now));
+            if self.design == OutboxDesign::LossMarkLeavesClaim {
+                world.message.state = before;
+            }
             self.sights.note(Sight::MarkedAfterLoss);
         }
     }
@@ -72,7 +76,7 @@ impl Delivering {
 }
 
 /// The message as an operator's command reads it.
-fn view(world: &World) -> MessageView {
+pub(super) fn view(world: &World) -> MessageView {
     let tenant = sample::tenant("acme");
     MessageView {
         number: MessageNumber(1),

@@ -1,10 +1,11 @@
 //! Operators' actions: look, report the finding, redrive dead letters, wait.
 
 use firstwrite_core::outbox::{
-    MessageNumber, MessageState, Resolution, Standing, absence_shows_from, after_redrive,
+    MessageNumber, MessageState, Resolution, absence_shows_from, after_redrive,
     after_resolution,
 };
 
+use super::history_loss::view;
 use super::promises::Sight;
 use super::time::{at, patience};
 use super::world::{Look, Told, World, receipt};
@@ -109,9 +110,8 @@ impl Delivering {
             world.message.maybe_sent_at = None;
         }
         if world.message.state == MessageState::Dead {
-            let Standing { maybe_sent_at, .. } = world.message;
             let by = sample::audit("mended");
-            let step = after_redrive(MessageNumber(1), world.message.worn(), maybe_sent_at, &by);
+            let step = after_redrive(&view(world), at(world.now), &by);
             world.message.take(&step.becomes, at(world.now));
             self.sights.note(Sight::Redriven);
         }

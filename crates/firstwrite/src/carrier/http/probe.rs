@@ -35,7 +35,8 @@ pub(super) struct Probe {
 }
 
 impl ProbeSettings {
-    /// The URL is that of one thing: 200 with an id at `id` says that it happened, 404 that it did not.
+    /// The URL is that of one thing: 200 with an id at `id` says that it happened. That it did not is said by the
+    /// statuses of [`Self::absent_on`] alone.
     ///
     /// In `url_template`, `{key}` is replaced by the wire key, percent-encoded:
     /// `https://api.example.com/payments/by-key/{key}`.
@@ -52,6 +53,14 @@ impl ProbeSettings {
     pub fn list(url_template: &str, list: Pointer, key: Pointer, id: Pointer) -> Self {
         let form = ProbeForm { list: Some(list), key: Some(key), ..ProbeForm::default() };
         Self::formed(url_template, form, id)
+    }
+
+    /// These statuses say that it did not happen: 204, 404 or 410, and only without a list. Ask once about a key
+    /// that was used before you set them: a probe with a wrong path gets 404 for everything.
+    #[must_use]
+    pub fn absent_on(mut self, statuses: &[StatusCode]) -> Self {
+        self.form.absent_statuses = statuses.to_vec();
+        self
     }
 
     /// A probe whose answers have this form.
@@ -93,7 +102,7 @@ impl Probe {
     pub(super) fn read(&self, answer: &Answer, wire_key: &str, asked_at: Timestamp) -> Probed {
         let ProbeSettings { form, id, .. } = &self.settings;
         match answer.status {
-            StatusCode::NOT_FOUND if form.list.is_none() => Probed::NotHappened,
+            status if form.says_absent(status) => Probed::NotHappened,
             StatusCode::OK => {
                 let document = match json(answer) {
                     Ok(document) => document,

@@ -159,7 +159,7 @@ proptest! {
                 }
                 Action::NotArrived => {
                     let our = &here[verdict.ours.unwrap()];
-                    prop_assert_eq!(our.standing, Standing::HistoryLost);
+                    prop_assert_eq!(our.standing, Standing::InDoubt);
                     prop_assert!(is_theirs_complete);
                     prop_assert!(there.iter().all(|each| each.key.as_ref() != Some(&our.wire_key)));
                 }

@@ -17,7 +17,8 @@ fn answer(status: u16, body: &str) -> Answer {
 }
 
 fn one() -> Probe {
-    Probe::new(ProbeSettings::one("https://a.test/{key}", "/id".parse().unwrap())).unwrap()
+    let settings = ProbeSettings::one("https://a.test/{key}", "/id".parse().unwrap());
+    Probe::new(settings.absent_on(&[StatusCode::NOT_FOUND])).unwrap()
 }
 
 fn list() -> Probe {
@@ -41,6 +42,18 @@ fn one_thing_is_there_or_not() {
             "{status} {body}"
         );
     }
+}
+
+/// A probe with a wrong path gets 404 for everything.
+#[test]
+fn a_status_that_is_not_stated_says_nothing() {
+    let settings = ProbeSettings::one("https://a.test/{key}", "/id".parse().unwrap());
+    let probe = Probe::new(settings).unwrap();
+    for status in [204, 404, 410] {
+        let probed = probe.read(&answer(status, ""), "k", AT);
+        assert!(matches!(probed, Probed::Silent(_)), "{status}");
+    }
+    assert_eq!(probe.read(&answer(200, r#"{"id":"ch_1"}"#), "k", AT), happened("ch_1"));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Two processes on one store: lost history is noticed whichever of them is asked, and no loss is reported that is
-//! there. Each process is a store of its own: they share nothing but the server.
+//! Two open stores of one test process on one server: lost history is noticed whichever of them is asked, and no loss
+//! is reported where nothing is missing. They share nothing but the server, as two processes do.
 
 use firstwrite_core::{Query, Store as _, StoreErrorKind};
 use firstwrite_store::RedisStore;
