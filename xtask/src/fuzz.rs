@@ -78,7 +78,7 @@ fn with_coverage(workspace: &Workspace, executions: &str) -> anyhow::Result<()> 
         let mut command = Command::new("rustup");
         command.current_dir(&workspace.root).args(["run", "nightly", "cargo", "fuzz", "run"]);
         command.arg("--target-dir").arg(folder(workspace)).arg(&target).arg(found);
-        command.arg(Path::new("fuzz/corpus").join(&target));
+        command.arg(workspace.root.join("fuzz/corpus").join(&target));
         command.args(["--", &format!("-runs={executions}"), &format!("-max_len={BYTES_MAX}")]);
         process::run(command.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN"))?;
     }
