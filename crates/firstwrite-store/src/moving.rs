@@ -314,14 +314,10 @@ async fn list_both(
     // Stable: of two with one id, the first store's stays.
     records.sort_by_key(|record| record.id);
     records.dedup_by_key(|record| record.id);
-    let limit = query.limit.min(Query::LIMIT_MAX);
-    let is_cut = records.len() > limit;
-    records.truncate(limit);
-    let last = records.last().map(|record| record.id);
-    let next = if is_cut { last } else { end };
+    let page = Page::of(records, query.limit.min(Query::LIMIT_MAX), end, first.now);
     Ok(match query.state {
-        Some(StateFilter::Lapsed) => Page { records, next: None, now: first.now.max(second.now) },
-        Some(_) | None => Page { records, next, now: first.now },
+        Some(StateFilter::Lapsed) => Page { next: None, now: first.now.max(second.now), ..page },
+        Some(_) | None => page,
     })
 }
 

@@ -54,6 +54,7 @@ impl<C> fmt::Debug for Open<C> {
 }
 
 /// Returns true if no attempt can run on the record that was found.
+#[cfg(any(feature = "dynamodb", feature = "mysql"))]
 pub(crate) fn is_final(found: &Found) -> bool {
     matches!(&found.record.state, State::Completed { retained_until, .. } if found.now < *retained_until)
 }

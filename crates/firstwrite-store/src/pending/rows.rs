@@ -241,7 +241,7 @@ pub(crate) fn audited(row: &impl Columns, first: usize) -> Result<Audited, Store
 
 /// Reads a destination: its name, pause, opening, counts, and the time since when a message is due.
 pub(crate) fn destination(row: &impl Columns) -> Result<DestinationView, StoreError> {
-    let paused = row.integer_or_null(1)?.map(|_at| audited(row, 1)).transpose()?;
+    let paused = row.instant_or_null(1)?.map(|_at| audited(row, 1)).transpose()?;
     Ok(DestinationView {
         name: row.owned_text(0)?,
         paused,
