@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_client::transport::{Failure, HyperTransport, Reply, ReqwestTransport};
@@ -143,7 +144,8 @@ async fn over_each_transport_a_lost_answer_is_found_again_under_the_same_key() {
             let order = json!({"amount": 100, "currency": "EUR", "customer": customer});
             let draft = client.intent(&customer).post_json(&bed().payments(), &order);
             let intent = draft.header("x-bed-fault", fault).open().await.unwrap();
-            assert_eq!(intent.send().await.unwrap().kind(), EndKind::Done, "{customer}");
+            let end = intent.send_for(Duration::from_hours(1)).await.unwrap();
+            assert_eq!(end.kind(), EndKind::Done, "{customer}");
             let log = bed().log(&customer).await;
             assert!(log.iter().all(|entry| entry["key"] == intent.key().as_str()), "{log:?}");
             assert_eq!(bed().effects(&customer).await[&customer], 1);
