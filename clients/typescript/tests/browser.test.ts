@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 
-import { IS_LONG } from "./bed.js";
+import { IS_LONG, runs } from "./bed.js";
 import { attempts, call, inChromium, run, underWay, type World } from "./browser.js";
 import { Chromium, type Page } from "./chromium.js";
 import type { PageOrders } from "./page.js";
@@ -10,7 +10,7 @@ import type { Site } from "./site.js";
 import { seeded } from "./world.js";
 
 const STEPS = ["opened", "marked", "sent", "answered", "recorded", "ended", "acknowledged"];
-const RUNS = IS_LONG ? 210 : 7;
+const RUNS = runs(7, 210);
 const BROWSER_KILLS = IS_LONG ? 10 : 1;
 const LIVES_MAX = 10;
 const FAULTS = { "cut-after": 0.12, "cut-before": 0.05, refuse: 0.03, "502": 0.05, delay: 0.2, delay_ms: 40 };

@@ -83,7 +83,8 @@ export async function startCutter(t: TestContext, upstream: string, seed: number
       heard.on("end", () => {
         if (fault == "cut-after") return void asked.socket.destroy();
         const body = Buffer.concat(parts);
-        answer.writeHead(heard.statusCode ?? 500, { ...heard.headers, "content-length": body.length });
+        const { "transfer-encoding": _, ...kept } = heard.headers;
+        answer.writeHead(heard.statusCode ?? 500, { ...kept, "content-length": body.length });
         if (fault == "ok") answer.end(body);
         else answer.write(body.subarray(0, body.length / 2), () => asked.socket.destroy());
       });
