@@ -10,24 +10,23 @@
 //! 8. **record**: what the answer means is durable before anybody learns of it
 
 mod asking;
+mod exchange;
 mod recording;
 
-use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::{Either, select};
-use http::{HeaderMap, HeaderValue, Uri};
+use http::{HeaderMap, Uri};
 
 use crate::client::{Core, Written};
 use crate::credentials::Ask;
 use crate::end::End;
-use crate::entry::{Entry, Spelling};
+use crate::entry::Entry;
 use crate::error::{Error, Pending};
 use crate::event::{Event, FailureKind, Step};
 use crate::key::Key;
-use crate::rules::{Dialect, key_time, life};
+use crate::rules::life;
 use crate::transport::{Failure, Reply};
 
 /// Sends an intent until it has an end, or until `wait_for` has passed.
@@ -184,62 +183,12 @@ impl<'a> Sending<'a> {
         self.record(answer, doubt, refreshed).await
     }
 
-    /// Gives the request to the transport and waits for the answer, as long as the key lives.
-    async fn exchange(&self, credentials: HeaderMap) -> Result<Reply, Failure> {
-        let (core, request) = (self.core, self.request(credentials));
-        let life = self.entry.life();
-        let lives = key_time(&life, &core.settings.limits, core.clock.now());
-        let limit = self.time_limit().min(lives);
-        let mut sent = core.transport.send(request, core.settings.answer_bytes_max);
-        let mut is_told = false;
-        let told = poll_fn(|context| {
-            // A future does nothing before it is asked, so its bytes are on their way from here on at the earliest.
-            let answer = sent.as_mut().poll(context);
-            if !std::mem::replace(&mut is_told, true) {
-                self.tell(Step::Sent, None);
-            }
-            answer
-        });
-        in_time(core, limit, told).await
-    }
-
-    /// The time that a request may take.
-    fn time_limit(&self) -> Duration {
-        let limit = self.core.settings.attempt_timeout;
-        self.time_left().map_or(limit, |left| left.min(limit))
-    }
-
     async fn credentials(&self, refresh: bool) -> Result<HeaderMap, Error> {
         let Some(credentials) = &self.core.credentials else { return Ok(HeaderMap::new()) };
         let ask =
             Ask { intent: self.entry.name.clone(), url: self.entry.request.url.clone(), refresh };
         let headers = within(self.core, self.time_left(), credentials.headers(ask)).await;
         headers.ok_or_else(|| self.pending())?.map_err(Error::Credentials)
-    }
-
-    /// The form in which the key is sent: that of the first attempt.
-    fn spelling(&self) -> Spelling {
-        self.entry.spelling.clone().unwrap_or_else(|| self.core.settings.spelling())
-    }
-
-    fn request(&self, credentials: HeaderMap) -> http::Request<Bytes> {
-        let own = &self.entry.request;
-        let mut request = http::Request::new(own.body.clone());
-        *request.method_mut() = own.method.clone();
-        *request.uri_mut() = own.url.clone();
-        *request.headers_mut() = credentials;
-        let headers = request.headers_mut();
-        headers.extend(own.headers.iter().cloned());
-        let Spelling { dialect, header } = self.spelling();
-        let key = self.entry.key.as_str();
-        let key = match dialect {
-            Dialect::Draft07 => format!("\"{key}\""),
-            Dialect::Stripe | Dialect::Generic => key.to_owned(),
-        };
-        let mut key = HeaderValue::try_from(key).expect("a key is made of letters and digits");
-        key.set_sensitive(true);
-        headers.insert(header, key);
-        request
     }
 
     /// Goes on with what another process wrote of this intent.
@@ -291,17 +240,6 @@ impl Drop for Token<'_> {
             self.core.origins.give_token(&self.url, self.core.clock.elapsed());
         }
     }
-}
-
-/// The answer, or what counts as a lost one when time is up.
-async fn in_time(
-    core: &Core,
-    limit: Duration,
-    sent: impl Future<Output = Result<Reply, Failure>>,
-) -> Result<Reply, Failure> {
-    within(core, Some(limit), sent).await.unwrap_or_else(|| {
-        Err(Failure::Lost(format!("there was no answer within {limit:?}").into()))
-    })
 }
 
 fn time_left(core: &Core, deadline: Option<Duration>) -> Option<Duration> {

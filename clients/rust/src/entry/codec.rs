@@ -3,22 +3,25 @@
 //! A document is a line (`firstwrite-intent 1 DIGEST`), a line of JSON, the request's body and the answer's body. The
 //! digest covers all behind the first line. Types here are those of the bytes and of nothing else.
 
+mod ends;
+
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::{BufMut as _, Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{Entry, Place, Request, Spelling};
-use crate::end::{Answer, Cause, Done, End, EndKind, Refused, Unresolved};
+use crate::end::End;
 use crate::key::Key;
 use crate::rules::{Dialect, Timestamp};
 use crate::seal::Seal;
 use crate::storage::Stored;
 use crate::{BoxError, Error};
+use ends::{EndText, end_of, end_text};
 
 const MAGIC: &str = "firstwrite-intent 1 ";
 
@@ -84,41 +87,6 @@ struct RequestText {
     url: String,
     headers: Vec<(String, String)>,
     body_bytes: usize,
-}
-
-#[derive(Serialize, Deserialize)]
-struct EndText {
-    end: EndWord,
-    cause: CauseWord,
-    code: Option<String>,
-    safe_new_key: bool,
-    replayed: bool,
-    answer: Option<AnswerText>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct AnswerText {
-    status: u16,
-    headers: Vec<(String, String)>,
-    body_bytes: Option<usize>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum EndWord {
-    Done,
-    Refused,
-    Unknown,
-    Expired,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum CauseWord {
-    Answer,
-    GivenUp,
-    KeyLife,
-    ClockSetBack,
 }
 
 /// Writes an entry.
@@ -286,59 +254,6 @@ fn spelling_of(text: &SpellingText) -> Option<Spelling> {
         DialectWord::Generic => Dialect::Generic,
     };
     Some(Spelling { dialect, header: text.header.parse().ok()? })
-}
-
-fn end_text(end: &End, body_bytes: Option<usize>) -> EndText {
-    let answer = end.answer().map(|answer| AnswerText {
-        status: answer.status.as_u16(),
-        headers: answer.headers.iter().map(|(name, value)| text(name, value)).collect(),
-        body_bytes,
-    });
-    let (code, replayed, cause) = match end {
-        End::Done(done) => (None, done.replayed, Cause::Answer),
-        End::Refused(refused) => (refused.code.clone(), refused.replayed, refused.cause),
-        End::Unknown(unresolved) | End::Expired(unresolved) => {
-            (unresolved.code.clone(), false, unresolved.cause)
-        }
-    };
-    let safe_new_key = end.is_new_key_safe();
-    let end = match end.kind() {
-        EndKind::Done => EndWord::Done,
-        EndKind::Refused => EndWord::Refused,
-        EndKind::Unknown => EndWord::Unknown,
-        EndKind::Expired => EndWord::Expired,
-    };
-    let cause = match cause {
-        Cause::Answer => CauseWord::Answer,
-        Cause::GivenUp => CauseWord::GivenUp,
-        Cause::KeyLife => CauseWord::KeyLife,
-        Cause::ClockSetBack => CauseWord::ClockSetBack,
-    };
-    EndText { end, cause, code, safe_new_key, replayed, answer }
-}
-
-fn end_of(text: EndText, body: Option<Bytes>) -> Option<End> {
-    let answer = match text.answer {
-        Some(answer) => Some(Answer {
-            status: StatusCode::from_u16(answer.status).ok()?,
-            headers: answer.headers.into_iter().map(header).collect::<Option<HeaderMap>>()?,
-            body,
-        }),
-        None => None,
-    };
-    let EndText { code, safe_new_key, replayed, .. } = text;
-    let cause = match text.cause {
-        CauseWord::Answer => Cause::Answer,
-        CauseWord::GivenUp => Cause::GivenUp,
-        CauseWord::KeyLife => Cause::KeyLife,
-        CauseWord::ClockSetBack => Cause::ClockSetBack,
-    };
-    Some(match text.end {
-        EndWord::Done => End::Done(Done { answer: answer?, replayed }),
-        EndWord::Refused => End::Refused(Refused { answer, code, safe_new_key, replayed, cause }),
-        EndWord::Unknown => End::Unknown(Unresolved { answer, code, safe_new_key, cause }),
-        EndWord::Expired => End::Expired(Unresolved { answer, code, safe_new_key, cause }),
-    })
 }
 
 /// A header as text. A value may hold any byte above the controls, so each byte is one character.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Uri};
 
-use super::{Sending, in_time};
+use super::Sending;
+use super::exchange::in_time;
 use crate::client::StatusUse;
 use crate::error::Error;
 use crate::rules::{AfterStatus, after_status, back_off};

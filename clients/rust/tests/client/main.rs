@@ -8,6 +8,7 @@ mod doubt;
 mod ends;
 mod fleet;
 mod input;
+mod lanes;
 mod opening;
 mod queue;
 mod status;

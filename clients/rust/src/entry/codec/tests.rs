@@ -1,6 +1,9 @@
 //! Entries survive being written, and a spoilt one is never taken for another.
 
+use http::{HeaderMap, StatusCode};
+
 use super::*;
+use crate::end::{Answer, Cause, Done, Refused, Unresolved};
 
 /// Turns every bit around, and says for whom.
 struct Mirror;
