@@ -28,7 +28,7 @@ REQUIRED = "FIRSTWRITE_TEST_FOREIGN"
 
 
 def needs_peers() -> None:
-    """Skips the tests if there are no peers. They are given by people who have them, in CI too."""
+    """Skips a test if there are no peers. They are given by people who have them, in CI too."""
     for variable in (PEERS, BINARY):
         if not os.environ.get(variable):
             message = f"{variable} is not set"
@@ -140,7 +140,8 @@ def _read_message(connection: socket.socket) -> bytes:
 class Peer(unittest.TestCase):
     """One peer, started from a copy of its folder."""
 
-    process: Optional["subprocess.Popen[bytes]"] = None
+    def setUp(self) -> None:
+        needs_peers()
 
     def start(self, name: str, probe: str) -> int:
         port = closed_port()

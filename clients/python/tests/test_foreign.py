@@ -14,14 +14,10 @@ import urllib.request
 from typing import Any, Dict, List
 
 from firstwrite import Client, End
-from tests.peers import AT_ONCE, BINARY, Peer, needs_peers, remove_copies
+from tests.peers import AT_ONCE, BINARY, Peer, remove_copies
 from tests.servers import closed_port
 
 INTENTS = 20
-
-
-def setUpModule() -> None:
-    needs_peers()
 
 
 def tearDownModule() -> None:
