@@ -1,10 +1,11 @@
 //! Losses of acknowledged history, as reported to operators, and the first half of clearing them.
 
+#[cfg(any(feature = "_sql", feature = "redis", feature = "sqlite"))]
 use std::time::Duration;
 
-use firstwrite_core::{
-    AuditEntry, Store, StoreError, StoreErrorKind, Timestamp, outbox, protocol,
-};
+use firstwrite_core::Timestamp;
+#[cfg(any(feature = "_sql", feature = "redis", feature = "sqlite"))]
+use firstwrite_core::{AuditEntry, Store, StoreError, outbox, protocol};
 
 /// A detected loss of acknowledged history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,10 +45,12 @@ pub struct HistoryClearance {
 
 /// Time before messages are marked again that workers moved meanwhile: long enough for a worker to end its claims
 /// on a loaded server.
+#[cfg(any(feature = "_sql", feature = "redis", feature = "sqlite"))]
 const MARK_PAUSE: Duration = Duration::from_millis(250);
 
 /// Marks the messages and the uncertain records of a store that lost history, while its loss is open and nothing
 /// is claimed. Returns what was marked, with `losses` yet to be cleared.
+#[cfg(any(feature = "_sql", feature = "redis", feature = "sqlite"))]
 pub(crate) async fn mark(
     store: &dyn Store,
     (actor, reason): (&str, &str),
@@ -67,13 +70,15 @@ pub(crate) async fn mark(
 }
 
 /// Returns true if one of `losses` is not cleared.
+#[cfg(feature = "sqlite")]
 pub(crate) fn is_open(losses: &[HistoryLoss]) -> bool {
     losses.iter().any(|loss| loss.cleared.is_none())
 }
 
 /// The losses that stand are not those that messages and records were marked for.
+#[cfg(any(feature = "_sql", feature = "redis"))]
 pub(crate) fn lost_again(doing: &'static str) -> StoreError {
-    StoreError::definite(StoreErrorKind::HistoryLost, doing).caused_by(
+    StoreError::definite(firstwrite_core::StoreErrorKind::HistoryLost, doing).caused_by(
         "history was lost, or cleared, once more while messages and records were marked; run it again",
     )
 }

@@ -10,12 +10,12 @@ pub(crate) mod rows;
 
 use std::time::Duration;
 
+#[cfg(feature = "dynamodb")]
+use firstwrite_core::outbox::rested_at;
 use firstwrite_core::outbox::{
     ClaimedMessage, MaybeSentDraft, MessageContent, MessageNumber, MessageState, MessageView,
     MoveGuard, PendingDraft, Problem, Receipt,
 };
-#[cfg(feature = "dynamodb")]
-use firstwrite_core::outbox::rested_at;
 use firstwrite_core::{Fence, Message, RecordId, Tenant, Timestamp};
 
 /// The row of a message that is not settled.

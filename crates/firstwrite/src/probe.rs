@@ -51,7 +51,9 @@ impl ProbeForm {
             return Err("harmless is about the answer around a list; set list, or leave it out");
         }
         if self.list.is_some() && !self.absent_statuses.is_empty() {
-            return Err("absent_statuses is for a probe without list: a list is empty, or proves nothing");
+            return Err(
+                "absent_statuses is for a probe without list: a list is empty, or proves nothing",
+            );
         }
         let may_say_absent = |status: &StatusCode| {
             matches!(*status, StatusCode::NO_CONTENT | StatusCode::NOT_FOUND | StatusCode::GONE)
@@ -201,7 +203,10 @@ mod tests {
         for wrong in [StatusCode::OK, StatusCode::UNAUTHORIZED, StatusCode::BAD_GATEWAY] {
             assert!(stated(&[wrong]).check().is_err(), "{wrong}");
         }
-        let listed = ProbeForm { absent_statuses: not_found.absent_statuses, ..form(Some("/a"), Some("/k")) };
+        let listed = ProbeForm {
+            absent_statuses: not_found.absent_statuses,
+            ..form(Some("/a"), Some("/k"))
+        };
         assert!(listed.check().is_err());
     }
 

@@ -14,10 +14,7 @@ use super::sweep_once;
 ///
 /// # Errors
 /// Those of the store. The records that were marked before stay marked.
-pub async fn mark_given_up_now(
-    store: &dyn Store,
-    by: &AuditEntry,
-) -> Result<usize, StoreError> {
+pub async fn mark_given_up_now(store: &dyn Store, by: &AuditEntry) -> Result<usize, StoreError> {
     let mut after: Option<RecordId> = None;
     let mut marked = 0;
     loop {

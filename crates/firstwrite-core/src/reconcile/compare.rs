@@ -109,9 +109,7 @@ fn paired(our: &Ours, their: &Theirs, by: MatchedBy, is_shared: bool, rules: &Ru
         Standing::Waiting | Standing::InDoubt | Standing::GivenUp if is_proof => {
             (Class::Matched, Action::Arrived)
         }
-        Standing::InDoubt | Standing::GivenUp => {
-            (Class::Likely, Action::Find(FindingKind::Likely))
-        }
+        Standing::InDoubt | Standing::GivenUp => (Class::Likely, Action::Find(FindingKind::Likely)),
         Standing::Waiting => (Class::Late, Action::Nothing),
     };
     Verdict { matched_by: Some(by), differences, ..alone(class, action) }

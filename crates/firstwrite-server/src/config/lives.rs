@@ -9,10 +9,11 @@ impl File {
     /// Refuses a destination that recognises a key for longer than the key lives here: a later request under
     /// the same key would be answered with the effect of the earlier one.
     pub(crate) fn check_lives(&self, destinations: &[Destination]) -> Result<(), UsageError> {
-        let lives = self.gateway.policies()?.into_iter().map(|policy| match policy.after_retention {
-            AfterRetention::Fresh => policy.retention,
-            AfterRetention::Refuse(span) => policy.retention.saturating_add(span),
-        });
+        let lives =
+            self.gateway.policies()?.into_iter().map(|policy| match policy.after_retention {
+                AfterRetention::Fresh => policy.retention,
+                AfterRetention::Refuse(span) => policy.retention.saturating_add(span),
+            });
         let shortest = lives.min().unwrap_or(Policy::RETENTION_DEFAULT);
         match destinations.iter().find(|one| one.terms().dedupe_for > shortest) {
             None => Ok(()),

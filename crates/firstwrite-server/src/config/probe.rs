@@ -25,8 +25,7 @@ impl FormSettings<'_> {
         let parse = |setting: &str, text: &str| {
             text.parse::<Pointer>().map_err(|error| format!("probe.{setting}: {error}"))
         };
-        let place =
-            |setting, text: Option<&str>| text.map(|text| parse(setting, text)).transpose();
+        let place = |setting, text: Option<&str>| text.map(|text| parse(setting, text)).transpose();
         if self.list.is_some() && self.at.is_none() {
             return Err(
                 "probe.at: a list needs the place of the time in its entries, such as \"/created_at\", or a \

@@ -23,7 +23,9 @@ fn settings(folder: &Folder, provider: &Demo, more: &str) {
 
 fn probe(provider: &Demo) -> String {
     let asking = format!("http://{}/v1/payments?idempotency_key={{key}}", provider.address);
-    format!("probe = {{ url = '{asking}', list = '/data', key = '/idempotency_key', made = 'all', at = 'none', id = '/id' }}")
+    format!(
+        "probe = {{ url = '{asking}', list = '/data', key = '/idempotency_key', made = 'all', at = 'none', id = '/id' }}"
+    )
 }
 
 fn worker(folder: &Folder) -> Output {

@@ -386,8 +386,8 @@ impl MysqlStore {
             known
         };
         let mut asking = Pipeline::reading();
-        let place = asking
-            .add("SELECT loss FROM firstwrite_history_losses WHERE cleared_at IS NULL", &[]);
+        let place =
+            asking.add("SELECT loss FROM firstwrite_history_losses WHERE cleared_at IS NULL", &[]);
         let answers = pool.send(DOING, &asking).await?;
         let open = answers[place].rows.iter().map(|row| row.integer(0));
         let open = open.collect::<Result<BTreeSet<i64>, _>>()?;
@@ -413,10 +413,8 @@ async fn clear(
     const DOING: &str = "clearing history losses";
     let mut pipeline = Pipeline::transaction();
     pooled.slot().stop_unless_all(known, &mut pipeline);
-    let place = pipeline.add(
-        "SELECT loss FROM firstwrite_history_losses WHERE cleared_at IS NULL FOR UPDATE",
-        &[],
-    );
+    let place = pipeline
+        .add("SELECT loss FROM firstwrite_history_losses WHERE cleared_at IS NULL FOR UPDATE", &[]);
     let answers = match pooled.send(&pipeline).await {
         Err(error) if error.cause.is_history_missing() => {
             pooled.roll_back().await;

@@ -2,7 +2,7 @@
 
 use firstwrite_core::outbox::{
     Among, DestinationView, MessageContent, MessageNumber, MessageState, MessageView, PastDelivery,
-    PastEnding, REST_AFTER_LOSS, Receipt, Scanned,
+    PastEnding, Receipt, Scanned,
 };
 use firstwrite_core::{
     AuditEntry, Audited, Fence, RecordId, StoreError, StoreErrorKind, Tenant, Timestamp,
@@ -258,8 +258,9 @@ pub(crate) fn destination(row: &impl Columns) -> Result<DestinationView, StoreEr
 
 /// Milliseconds for which a message in doubt rests after its last claim, for the statement that releases one: see
 /// [`firstwrite_core::outbox::rested_at`].
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) fn rest_millis() -> i64 {
-    i64::try_from(REST_AFTER_LOSS.as_millis()).unwrap_or(i64::MAX)
+    as_i64(firstwrite_core::outbox::REST_AFTER_LOSS.as_millis())
 }
 
 /// The number of a state that is not final.

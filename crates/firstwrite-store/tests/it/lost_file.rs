@@ -220,14 +220,16 @@ async fn an_absence_frees_no_record_before_its_loss_is_cleared_and_counts_anew_f
     let store = SqliteStore::open_with(shop.path(), options(&shop.clock)).unwrap();
     let seen = store.get(id).await.unwrap().unwrap().record;
     let by = AuditEntry::uncertain("a test");
-    let free = |record| {
-        protocol::settle(&store, record, Settlement::NotHappened, Force::No, &by)
-    };
+    let free = |record| protocol::settle(&store, record, Settlement::NotHappened, Force::No, &by);
     assert_eq!(free(&seen).await.unwrap(), Settled::HistoryLost);
     shop.pass(std::time::Duration::from_mins(1));
     let cleared = store.clear_history_losses("ann", "compared with the bank's list").await.unwrap();
     assert_eq!((cleared.losses, cleared.records), (1, 1), "{cleared:?}");
-    assert_eq!(free(&seen).await.unwrap(), Settled::Moved, "it was looked into before the clearing");
+    assert_eq!(
+        free(&seen).await.unwrap(),
+        Settled::Moved,
+        "it was looked into before the clearing"
+    );
     let found = store.get(id).await.unwrap().unwrap();
     assert_eq!(found.record.state, State::Uncertain { since: found.now }, "{found:?}");
     assert_eq!(free(&found.record).await.unwrap(), Settled::Done);

@@ -115,7 +115,8 @@ async fn what_is_lost_while_messages_are_marked_stays_open() {
             subject.mysql().enqueue(&message("first")).await.unwrap();
             let operator = subject.rival().await;
             let mut admin = client(&database.url).await;
-            let lost = "INSERT INTO firstwrite_history_losses (noticed_at, detail) VALUES (1, 'lost')";
+            let lost =
+                "INSERT INTO firstwrite_history_losses (noticed_at, detail) VALUES (1, 'lost')";
             admin.query_drop(lost).await.unwrap();
             let harm = format!(
                 "CREATE TRIGGER harm AFTER INSERT ON firstwrite_audit FOR EACH ROW {happens}"

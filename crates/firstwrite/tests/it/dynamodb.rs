@@ -150,14 +150,20 @@ async fn a_key_that_was_reserved_while_the_service_stood_still_is_free_afterward
     let state = async || other.get(id).await.unwrap().map(|found| found.record.state.kind());
 
     proxy.set(Network::AnswersLost);
-    assert_eq!(app.send(payment("k", "{}")).await.status, 503);
-    assert!(state().await.is_some(), "the reservation did reach the service");
+    let stand_still = async {
+        // The reservation reaches the service, and nothing behind it does.
+        while state().await.is_none() {}
+        proxy.set(Network::Down);
+    };
+    let (answer, ()) = tokio::join!(app.send(payment("k", "{}")), stand_still);
+    assert_eq!(answer.status, 503);
     let lapse = async {
         while state().await == Some(StateKind::Reserved) {
             protocol::sweep_once(&other, 100).await.unwrap();
         }
     };
     timeout(WAITED_MAX, lapse).await.expect("the lease runs out");
+    assert_eq!(state().await, Some(StateKind::Uncertain), "as another process sees it");
     proxy.set(Network::Up);
     let freed = async { while state().await.is_some() {} };
     timeout(WAITED_MAX, freed).await.expect("the reservation is taken back");

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::http::{HeaderName, HeaderValue, Method};
-use firstwrite::carrier::http::{HttpDestination, Network, ProbeSettings, SigningSecret, Statuses};
 use firstwrite::Pointer;
+use firstwrite::carrier::http::{HttpDestination, Network, ProbeSettings, SigningSecret, Statuses};
 use firstwrite_core::outbox::{Carrier, Terms};
 use serde::Deserialize;
 

@@ -69,11 +69,31 @@ const REFUSED: &[(Command, &str, &str)] = &[
     (GATEWAY, "[gateway.health]\npath = '/a b'", "health.path"),
     (GATEWAY, "[gateway.health]\npath = \"/a\\r\\nx: y\"", "health.path"),
     (GATEWAY, "[gateway.health]\npath = '/h'\nevery = '1ms'", "at least 100ms"),
-    (GATEWAY, "default.on_lost_answer.probe = { url = '/a b/{key}', made = 'all' }", "a probe has a path"),
-    (GATEWAY, "default.on_lost_answer.probe = { url = \"/{key}\\r\\nx: y\", made = 'all' }", "a probe has a path"),
-    (GATEWAY, "default.on_lost_answer.probe = { url = '/a#{key}', made = 'all' }", "a probe has a path"),
-    (GATEWAY, "default.on_lost_answer.probe = { url = 'http://{key}/a', made = 'all' }", "scheme, a host"),
-    (GATEWAY, "default.on_lost_answer.probe = { url = 'http://h:99999/{key}', made = 'all' }", "a port"),
+    (
+        GATEWAY,
+        "default.on_lost_answer.probe = { url = '/a b/{key}', made = 'all' }",
+        "a probe has a path",
+    ),
+    (
+        GATEWAY,
+        "default.on_lost_answer.probe = { url = \"/{key}\\r\\nx: y\", made = 'all' }",
+        "a probe has a path",
+    ),
+    (
+        GATEWAY,
+        "default.on_lost_answer.probe = { url = '/a#{key}', made = 'all' }",
+        "a probe has a path",
+    ),
+    (
+        GATEWAY,
+        "default.on_lost_answer.probe = { url = 'http://{key}/a', made = 'all' }",
+        "scheme, a host",
+    ),
+    (
+        GATEWAY,
+        "default.on_lost_answer.probe = { url = 'http://h:99999/{key}', made = 'all' }",
+        "a port",
+    ),
     (GATEWAY, "default.released_statuses = [201]", "2xx"),
     (GATEWAY, "[worker]\nsweep_every = '0s'", "worker.sweep_every"),
     (

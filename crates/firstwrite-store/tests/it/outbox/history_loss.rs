@@ -133,8 +133,12 @@ async fn write_outside(shop: &Shop, store: &SqliteStore, sql: &str) {
 #[tokio::test]
 async fn a_row_that_cannot_be_read_is_taken_out_and_blocks_the_clearing_no_longer() {
     let (shop, store) = put_back().await;
-    write_outside(&shop, &store, "UPDATE firstwrite_pending SET lapse_count = 'x' WHERE message = 2")
-        .await;
+    write_outside(
+        &shop,
+        &store,
+        "UPDATE firstwrite_pending SET lapse_count = 'x' WHERE message = 2",
+    )
+    .await;
     let store = open(&shop);
     store.clear_history_losses("ann", "compared").await.unwrap_err();
     write_outside(&shop, &store, "DELETE FROM firstwrite_pending WHERE message = 2").await;

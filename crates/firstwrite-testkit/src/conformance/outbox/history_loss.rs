@@ -172,7 +172,9 @@ async fn a_word_from_before_the_mark_is_not_taken(harness: Harness) -> TestResul
     let by = sample::audit("asked the provider");
     let taken = async |fence| {
         let word = Resolution::NotDelivered;
-        protocol::resolve(outbox(&*store)?, seen.number, fence, &word, &by).await.map_err(Failure::from)
+        protocol::resolve(outbox(&*store)?, seen.number, fence, &word, &by)
+            .await
+            .map_err(Failure::from)
     };
     expect_equal("what is missing was not seen", &taken(seen.fence).await?, &ClaimStatus::Lost)?;
     let seen = view(&harness, "k").await?;

@@ -1,8 +1,7 @@
 //! Operators' actions: look, report the finding, redrive dead letters, wait.
 
 use firstwrite_core::outbox::{
-    MessageNumber, MessageState, Resolution, absence_shows_from, after_redrive,
-    after_resolution,
+    MessageNumber, MessageState, Resolution, absence_shows_from, after_redrive, after_resolution,
 };
 
 use super::history_loss::view;
