@@ -9,7 +9,7 @@ use firstwrite_core::{
 };
 
 use super::{Parts, Pending};
-use crate::encoding::decode_answers;
+use crate::encoding::{as_i64, decode_answers};
 
 /// The columns that [`pending`] reads, of the table by the name `p`.
 macro_rules! pending_columns {
