@@ -81,8 +81,6 @@ pub(crate) struct KeyBook {
     pub(crate) doubt: Option<(u64, Instant)>,
     /// True if its record was another one before an older copy was put back.
     pub(crate) has_lost_history: bool,
-    /// True if that copy does not know that the key was used.
-    pub(crate) is_forgotten: bool,
     /// Actor that freed the key last.
     pub(crate) freed_by: Option<&'static str>,
     /// The attempt of which a reconciliation said that nothing had happened.

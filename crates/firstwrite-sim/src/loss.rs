@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use firstwrite_core::{
-    Body, Change, Draft, DraftState, Guard, MemoryStore, Record, Retention, State, Store as _,
-    Timestamp,
+    Change, Draft, DraftState, Guard, MemoryStore, Record, Retention, State, Store as _, Timestamp,
 };
 use tokio::time::sleep;
 
@@ -68,7 +67,6 @@ fn put_back(stage: &Stage, copy: Vec<Option<Record>>) {
         if let Some(stands) = stands {
             now(memory.swap(id, Guard::Seen(stands.seen()), Change::Remove, None));
         }
-        let is_free = old.as_ref().is_none_or(is_note);
         if let Some(old) = old {
             restore(memory, &old, world.store_now());
         }
@@ -76,12 +74,7 @@ fn put_back(stage: &Stage, copy: Vec<Option<Record>>) {
         state.history = History::Lost;
         let book = &mut state.ledger.keys[at];
         book.has_lost_history = true;
-        book.is_forgotten = is_free;
     }
-}
-
-fn is_note(record: &Record) -> bool {
-    matches!(&record.state, State::Completed { outcome, .. } if outcome.body == Body::Released)
 }
 
 /// Writes a record as it was.
@@ -116,14 +109,15 @@ fn restore(memory: &MemoryStore, old: &Record, at: Timestamp) {
     }
 }
 
-/// What the store has forgotten may run again: an operator has accepted that.
+/// What the store has forgotten may run again: an operator has accepted that. A record that was put back may be of
+/// another attempt, whose owner may free it.
 fn clear(world: &World) {
     let mut state = world.state();
     if state.history != History::Lost {
         return;
     }
     state.history = History::Cleared;
-    for book in state.ledger.keys.iter_mut().filter(|book| book.is_forgotten) {
+    for book in state.ledger.keys.iter_mut().filter(|book| book.has_lost_history) {
         book.era += 1;
     }
     drop(state);

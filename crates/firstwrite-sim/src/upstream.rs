@@ -157,7 +157,9 @@ impl Script {
             answer: Answer::Status(StatusCode::CREATED),
             cut_at: None,
         };
-        let late_max = u64::try_from(terms.late_max.as_millis()).unwrap_or(1).max(2);
+        // A transaction that completes its key may come at any time: its fence shuts it out.
+        let late_max = if terms.path == Path::Sql { LATE_TRANSACTION } else { terms.late_max };
+        let late_max = u64::try_from(late_max.as_millis()).unwrap_or(1).max(2);
         if !is_bad || state.is_healed {
             return script;
         }
@@ -200,6 +202,9 @@ impl Script {
         script
     }
 }
+
+/// The longest time between the beginning of a call and the application's own transaction.
+const LATE_TRANSACTION: Duration = Duration::from_secs(40);
 
 /// Statuses of answers that break off; the last one only without an effect.
 const CUT_STATUSES: [StatusCode; 7] = [
