@@ -15,7 +15,7 @@ use firstwrite::store::{
     Access, MissingFile, PostgresStore, SchemaName, SqliteOptions, SqliteStore, open,
 };
 use firstwrite::{Key, Tenant};
-use firstwrite_core::{RecordId, StateKind};
+use firstwrite_core::{Body, Record, RecordId, State, StateKind};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -223,6 +223,11 @@ async fn make_schema(admin: &Client) -> String {
     name
 }
 
+/// Returns true if nothing but a note of a release stands: the key is free.
+fn is_note(record: &Record) -> bool {
+    matches!(&record.state, State::Completed { outcome, .. } if outcome.body == Body::Released)
+}
+
 impl Place {
     pub(crate) fn effects(&self) -> PathBuf {
         self.folder.path().join("effects")
@@ -252,8 +257,19 @@ impl Place {
             messages,
             effects: effects.len(),
             distinct_effects: distinct.len(),
-            state: self.states(&[key])[0],
+            state: self
+                .record(key)
+                .filter(|record| !is_note(record))
+                .map(|record| record.state.kind()),
         }
+    }
+
+    fn record(&self, key: &str) -> Option<Record> {
+        let id = RecordId::of(&Tenant::new(TENANT).unwrap(), &Key::new(key).unwrap());
+        block_on(async {
+            let store = open(&self.store, Access::ReadOnly).await.unwrap();
+            store.get(id).await.unwrap().map(|found| found.record)
+        })
     }
 
     /// How each of `keys` stands.

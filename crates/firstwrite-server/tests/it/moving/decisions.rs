@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use firstwrite_core::outbox::wire_key_of;
 use firstwrite_core::{
-    Change, Draft, DraftState, Fence, Guard, OnLostAnswer, ProbeId, State, StateKind, Store,
+    Body, Change, Draft, DraftState, Fence, Guard, OnLostAnswer, ProbeId, State, StateKind, Store,
     Swapped,
 };
 use firstwrite_testkit::sample;
@@ -86,7 +86,10 @@ fn a_reconciliation_after_a_move_completes_what_was_paid_and_frees_what_was_not(
         for key in ["before", "paid", "after"] {
             assert_eq!(state(&houses, key), Some(StateKind::Completed), "{key}, {said}");
         }
-        assert_eq!(state(&houses, "never"), None, "{said}");
+        let found = houses.runtime.block_on(houses.new_store().get(request("never").id)).unwrap();
+        let note = found.unwrap().record.state;
+        let State::Completed { outcome, .. } = note else { panic!("{note:?}, {said}") };
+        assert_eq!(outcome.body, Body::Released, "{said}");
     }
 }
 
@@ -118,7 +121,8 @@ fn a_record_is_as_long_uncertain_after_a_move_and_a_probe_waits_for_its_grace() 
         let began = Instant::now();
         let gateway = super::start(&scene, &houses.new_url, &[]);
         let mut tick = interval(Duration::from_millis(50));
-        while store.get(request("late").id).await.unwrap().is_some() {
+        let state = async || store.get(request("late").id).await.unwrap().unwrap().record.state;
+        while matches!(state().await, State::Uncertain { .. }) {
             assert!(began.elapsed() < Duration::from_mins(1), "a late no is not believed");
             tick.tick().await;
         }

@@ -284,7 +284,7 @@ async fn an_outcome_that_was_never_written_is_never_answered_with() {
 }
 
 /// Lets time pass until nothing stands under the key; none if something still does when the lease would end.
-async fn freed_after(world: &World, key: &str) -> Option<Duration> {
+pub(super) async fn freed_after(world: &World, key: &str) -> Option<Duration> {
     let mut waited = Duration::ZERO;
     while state(world, key).await.is_some() {
         if waited >= Policy::LEASE_DEFAULT {
