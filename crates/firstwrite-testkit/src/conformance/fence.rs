@@ -1,7 +1,7 @@
 //! Late writers are refused.
 
-use firstwrite_core::protocol::{self, Completed, Renewed};
-use firstwrite_core::{OnLostAnswer, Policy, StateKind};
+use firstwrite_core::protocol::{self, Completed, Renewed, Reservation};
+use firstwrite_core::{Body, OnLostAnswer, Policy, State, StateKind};
 
 use super::{Case, Harness, MINIMUM, TestResult, case, expect, expect_equal};
 use crate::sample;
@@ -13,6 +13,7 @@ pub(super) const CASES: &[Case] = &[
     case!("fence", MINIMUM, a_late_owner_cannot_renew),
     case!("fence", MINIMUM, a_late_owner_cannot_make_its_successor_uncertain),
     case!("fence", MINIMUM, a_former_lifes_fence_is_refused),
+    case!("fence", MINIMUM, a_swept_attempts_fence_is_refused),
 ];
 
 fn resend() -> Policy {
@@ -80,14 +81,34 @@ async fn a_late_owner_cannot_make_its_successor_uncertain(harness: Harness) -> T
 async fn a_former_lifes_fence_is_refused(harness: Harness) -> TestResult {
     let (request, store) = (harness.request("k"), harness.store());
     let former = harness.granted(&request, &resend(), 1).await?;
+    protocol::withdraw(&*store, request.id, former.fence()).await?;
+    expect(store.get(request.id).await?.is_none(), "nothing is left of the former life")?;
+    let present = harness.granted(&request, &resend(), 2).await?;
+    let counts = (former.fence().count(), present.fence().count());
+    expect_equal("both are first attempts", &counts, &(1, 1))?;
+    comes_too_late(&harness, former).await
+}
+
+async fn a_swept_attempts_fence_is_refused(harness: Harness) -> TestResult {
+    let (request, store) = (harness.request("k"), harness.store());
+    let former = harness.granted(&request, &resend(), 1).await?;
     harness.advance(resend().lease).await;
     protocol::sweep_once(&*store, 1000).await?;
-    expect(store.get(request.id).await?.is_none(), "the sweep freed the key")?;
+    let left = harness.record(request.id).await?.state;
+    let is_note =
+        matches!(&left, State::Completed { outcome, .. } if outcome.body == Body::Released);
+    expect(is_note, "the sweep freed the key and left a note")?;
     let _present = harness.granted(&request, &resend(), 2).await?;
+    comes_too_late(&harness, former).await
+}
+
+/// Completes `former` while a later attempt holds the key.
+async fn comes_too_late(harness: &Harness, former: Reservation) -> TestResult {
+    let id = harness.request("k").id;
     let outcome = sample::outcome(201, "former");
-    let completed = protocol::complete(&*store, former, outcome).await;
+    let completed = protocol::complete(&*harness.store(), former, outcome).await;
     let completed = completed.map_err(|undone| undone.error)?;
-    expect(matches!(completed, Completed::Late(Some(_))), "both are first attempts, but not one")?;
-    let kind = harness.record(request.id).await?.state.kind();
-    expect_equal("the present life's record", &kind, &StateKind::Reserved)
+    expect(matches!(completed, Completed::Late(Some(_))), "the former owner is told")?;
+    let kind = harness.record(id).await?.state.kind();
+    expect_equal("the present record", &kind, &StateKind::Reserved)
 }

@@ -283,10 +283,11 @@ async fn an_outcome_that_was_never_written_is_never_answered_with() {
     assert_eq!(world.runs(), 1);
 }
 
-/// Lets time pass until nothing stands under the key; none if something still does when the lease would end.
+/// Lets time pass until no attempt stands under the key; none if one still does when the lease would end.
 pub(super) async fn freed_after(world: &World, key: &str) -> Option<Duration> {
     let mut waited = Duration::ZERO;
-    while state(world, key).await.is_some() {
+    let stands = |kind| matches!(kind, Some(StateKind::Reserved | StateKind::Uncertain));
+    while stands(state(world, key).await) {
         if waited >= Policy::LEASE_DEFAULT {
             return None;
         }
