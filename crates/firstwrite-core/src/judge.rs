@@ -80,7 +80,9 @@ pub enum Verdict {
 pub fn judge(found: Option<&Found>, request: &Request) -> Verdict {
     let Some(Found { record, now }) = found else { return Verdict::Fresh };
     debug_assert_eq!(record.id, request.id, "a store answered for another record");
-    if let State::Completed { outcome: Outcome { body: Body::Released, .. }, .. } = &record.state {
+    if let State::Completed { outcome, .. } = &record.state
+        && outcome.is_release_note()
+    {
         return Verdict::TakeOver { from: record.fence };
     }
     // Past retention and not yet reaped: its outcome is no longer replayed.

@@ -121,6 +121,11 @@ impl Outcome {
 }
 
 impl Outcome {
+    /// Returns true if this is the note of a released attempt: the key is free, and no request is answered from it.
+    pub fn is_release_note(&self) -> bool {
+        matches!(self.body, Body::Released)
+    }
+
     /// Returns the number of bytes of its headers and body.
     pub fn byte_count(&self) -> u64 {
         let headers = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len());

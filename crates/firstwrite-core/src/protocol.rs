@@ -12,8 +12,8 @@ use crate::judge::judge_lapsed;
 use crate::record::Retention;
 use crate::store::{Change, Found, Guard, Inserted, Query, Swapped};
 use crate::{
-    AuditEntry, Body, Certainty, Draft, DraftState, Fence, Outcome, Policy, Record, RecordId,
-    Request, State, StateKind, Store, StoreError, StoreErrorKind, Timestamp, Verdict, judge,
+    AuditEntry, Certainty, Draft, DraftState, Fence, Outcome, Policy, Record, RecordId, Request,
+    State, StateKind, Store, StoreError, StoreErrorKind, Timestamp, Verdict, judge,
 };
 
 mod atomic;
@@ -389,7 +389,7 @@ pub async fn settle(
             return Ok(Settled::Moved);
         }
         match &found.record.state {
-            State::Completed { outcome, .. } if outcome.body == Body::Released => {
+            State::Completed { outcome, .. } if outcome.is_release_note() => {
                 return Ok(Settled::Absent);
             }
             State::Completed { .. } => return Ok(Settled::AlreadyCompleted),

@@ -13,7 +13,7 @@ use crate::documents::Documents;
 use crate::outbox::Outbox;
 use crate::record::Retention;
 use crate::{
-    AuditEntry, Audited, Body, Draft, Fence, Outcome, Policy, Record, RecordId, StateKind, Tenant,
+    AuditEntry, Audited, Draft, Fence, Outcome, Policy, Record, RecordId, StateKind, Tenant,
     Timestamp, UsagePage,
 };
 
@@ -248,7 +248,7 @@ impl Change {
     /// Returns true if the key is free afterwards.
     pub fn frees(&self) -> bool {
         match self {
-            Self::Complete { outcome, .. } => outcome.body == Body::Released,
+            Self::Complete { outcome, .. } => outcome.is_release_note(),
             Self::Remove => true,
             Self::Renew { .. }
             | Self::MarkUncertain { .. }

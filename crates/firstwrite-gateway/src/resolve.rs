@@ -279,8 +279,7 @@ mod tests {
     use firstwrite::{Key, Policy, ProbeForm, Tenant};
     use firstwrite_core::protocol::Reserved;
     use firstwrite_core::{
-        Body, Fingerprint, FingerprintRules, MemoryStore, Parts, Request, State, StateKind,
-        Timestamp,
+        Fingerprint, FingerprintRules, MemoryStore, Parts, Request, State, StateKind, Timestamp,
     };
     use http::{HeaderMap, Method, StatusCode};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -314,7 +313,7 @@ mod tests {
     /// Returns the state of a record; `None` if the key is free, with a note for clients that poll.
     async fn state(store: &MemoryStore, id: RecordId) -> Option<StateKind> {
         match store.get(id).await.unwrap().expect("a record or a note stands").record.state {
-            State::Completed { outcome, .. } if outcome.body == Body::Released => None,
+            State::Completed { outcome, .. } if outcome.is_release_note() => None,
             state => Some(state.kind()),
         }
     }

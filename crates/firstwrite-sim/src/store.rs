@@ -286,7 +286,7 @@ impl SimStore {
         let Some(key) = state.ledger.key_of(draft.id) else { return };
         let expired = match before {
             // A note of a release is no outcome: the key was free.
-            Some(State::Completed { outcome, .. }) => outcome.body != Body::Released,
+            Some(State::Completed { outcome, .. }) => !outcome.is_release_note(),
             Some(State::Reserved(_) | State::Uncertain { .. }) | None => false,
         };
         let promised_until = state.ledger.keys[key].promised_until.filter(|_| expired);
@@ -345,7 +345,7 @@ impl SimStore {
                     attempt.lapses_at = lapses_at;
                 }
             }
-            Change::Complete { outcome, .. } if outcome.body == Body::Released => {
+            Change::Complete { outcome, .. } if outcome.is_release_note() => {
                 self.freed(key, fence, guard, audit);
             }
             Change::Complete { outcome, .. } => {

@@ -1,10 +1,10 @@
 //! Losses of acknowledged history, as reported to operators, and the first half of clearing them.
 
-#[cfg(any(feature = "_sql", feature = "redis", feature = "sqlite"))]
+#[cfg(feature = "_history")]
 use std::time::Duration;
 
 use firstwrite_core::Timestamp;
-#[cfg(any(feature = "_sql", feature = "redis", feature = "sqlite"))]
+#[cfg(feature = "_history")]
 use firstwrite_core::{AuditEntry, Store, StoreError, outbox, protocol};
 
 /// A detected loss of acknowledged history.
@@ -45,12 +45,12 @@ pub struct HistoryClearance {
 
 /// Time before messages are marked again that workers moved meanwhile: long enough for a worker to end its claims
 /// on a loaded server.
-#[cfg(any(feature = "_sql", feature = "redis", feature = "sqlite"))]
+#[cfg(feature = "_history")]
 const MARK_PAUSE: Duration = Duration::from_millis(250);
 
 /// Marks the messages and the uncertain records of a store that lost history, while its loss is open and nothing
 /// is claimed. Returns what was marked, with `losses` yet to be cleared.
-#[cfg(any(feature = "_sql", feature = "redis", feature = "sqlite"))]
+#[cfg(feature = "_history")]
 pub(crate) async fn mark(
     store: &dyn Store,
     (actor, reason): (&str, &str),

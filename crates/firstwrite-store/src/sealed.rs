@@ -28,9 +28,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Body, Change, Draft, DraftState, Fence, Found, Guard, Inserted, KeptHeaders,
-    Outcome, Page, Query, Record, RecordId, State, Store, StoreError, StoreErrorKind, Swapped,
-    Tenant, delegate_store, store_methods,
+    AuditEntry, Change, Draft, DraftState, Fence, Found, Guard, Inserted, KeptHeaders, Outcome,
+    Page, Query, Record, RecordId, State, Store, StoreError, StoreErrorKind, Swapped, Tenant,
+    delegate_store, store_methods,
 };
 use quick_cache::sync::Cache;
 
@@ -87,7 +87,7 @@ impl SealedStore {
     /// it is the status alone: the key is spent all the same, and a retry must not run.
     fn sealed_ending(&self, bond: Bond<'_>, outcome: &Outcome) -> Result<Outcome, StoreError> {
         let ring = self.ring();
-        if ring.is_dropped(bond.tenant) && outcome.body != Body::Released {
+        if ring.is_dropped(bond.tenant) && !outcome.is_release_note() {
             return Ok(Outcome::tombstone(outcome.status, KeptHeaders::default()));
         }
         envelope::seal(&ring, bond, outcome)

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use firstwrite_core::protocol::{self, Reservation, Reserved};
 use firstwrite_core::{
-    Body, BoxFuture, Capabilities, Draft, Fence, Inserted, OnLostAnswer, Policy, Record, RecordId,
+    BoxFuture, Capabilities, Draft, Fence, Inserted, OnLostAnswer, Policy, Record, RecordId,
     Request, State, Store, StoreError, Tenant, Timestamp, Verdict,
 };
 
@@ -311,7 +311,7 @@ fn expect(holds: bool, expected: &str) -> TestResult {
 
 /// Returns true if the key is free, and only a note for clients that poll stands under it.
 fn is_note(record: &Record) -> bool {
-    matches!(&record.state, State::Completed { outcome, .. } if outcome.body == Body::Released)
+    matches!(&record.state, State::Completed { outcome, .. } if outcome.is_release_note())
 }
 
 /// Fails with what was expected and what was found unless they are equal.

@@ -114,7 +114,7 @@ enum Used {
     /// It let go of a transaction in which it had begun to work: that was undone.
     LetGo,
     /// The end of the transaction was begun; it may still commit.
-    BeginResult,
+    Concluding,
     Ended(Ended),
 }
 
@@ -226,7 +226,7 @@ impl Slot {
     }
 
     fn begin(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Used::BeginResult;
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Used::Concluding;
     }
 
     fn used(&self) -> Used {
@@ -311,18 +311,18 @@ async fn conclude(
             ran,
         ) => (as_given(ran), ended),
         (Used::LetGo, ran) => (not_committed(ran, exchange), Ended::Open),
-        (Used::No | Used::BeginResult, Ran::Kept(parts, body)) => {
+        (Used::No | Used::Concluding, Ran::Kept(parts, body)) => {
             let outcome = attempt::outcome(parts.status, &parts.headers, body.clone(), policy);
             let answer = Response::from_parts(parts, ResponseBody::whole(body));
             keep(store, exchange, outcome, answer).await
         }
-        (Used::No | Used::BeginResult, Ran::TooLarge(answer)) => {
+        (Used::No | Used::Concluding, Ran::TooLarge(answer)) => {
             let outcome = attempt::tombstone(answer.status(), answer.headers(), policy);
             keep(store, exchange, outcome, answer).await
         }
-        (Used::No | Used::BeginResult, Ran::NotKept(answer)) => (answer, Ended::Open),
+        (Used::No | Used::Concluding, Ran::NotKept(answer)) => (answer, Ended::Open),
         (Used::No, Ran::Lost(_)) => (respond::failed(), Ended::Open),
-        (Used::BeginResult, Ran::Lost(_)) => {
+        (Used::Concluding, Ran::Lost(_)) => {
             (respond::rejection(&Rejection::outcome_unknown_now()), Ended::Open)
         }
     }

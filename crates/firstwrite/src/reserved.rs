@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use firstwrite_core::protocol::{self, Completed, Marked, Renewed, Reservation, Reserved};
 use firstwrite_core::{
-    AnswerMeaning, Body, Effect, Fence, Found, OnLostAnswer, Outcome, Rejection, Request, State,
-    Store, StoreErrorKind, Swapped, Verdict, judge,
+    AnswerMeaning, Effect, Fence, Found, OnLostAnswer, Outcome, Rejection, Request, State, Store,
+    StoreErrorKind, Swapped, Verdict, judge,
 };
 use http::Response;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
@@ -290,7 +290,7 @@ impl Concluded {
 /// Returns true if the record found is this attempt's own note, whose acknowledgement was lost.
 fn is_note_of(found: &Found, fence: Fence) -> bool {
     found.record.fence == fence
-        && matches!(&found.record.state, State::Completed { outcome, .. } if outcome.body == Body::Released)
+        && matches!(&found.record.state, State::Completed { outcome, .. } if outcome.is_release_note())
 }
 
 /// Tells what became of the exchange's record.
@@ -311,7 +311,7 @@ fn late(
     if let Some(Found { record, .. }) = found
         && record.fence == fence
         && let State::Completed { outcome, retained_until, .. } = &record.state
-        && outcome.body != Body::Released
+        && !outcome.is_release_note()
     {
         tracing::debug!(%record_id, "the attempt was completed by whoever ran it");
         stored(observer, exchange, RecordStep::Kept(outcome.byte_count()));

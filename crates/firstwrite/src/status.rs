@@ -142,7 +142,7 @@ fn describe(found: &Found) -> Response<ResponseBody> {
     document.insert("operation".to_owned(), json!(&*record.operation));
     document.insert("created_at".to_owned(), json!(date(record.created_at)));
     match &record.state {
-        State::Completed { outcome, .. } if outcome.body == Body::Released => {
+        State::Completed { outcome, .. } if outcome.is_release_note() => {
             document.insert("state".to_owned(), json!("released"));
             document.insert("status".to_owned(), json!(outcome.status.as_u16()));
             let detail = "The attempt failed and its key is free. The same request runs again.";

@@ -190,7 +190,7 @@ fn obstacle(
     force: Force,
 ) -> Option<(Exit, &'static str, String)> {
     if let State::Completed { outcome, .. } = &found.record.state {
-        let is_free = outcome.body == Body::Released;
+        let is_free = outcome.is_release_note();
         let settled = if is_free { Settled::Absent } else { Settled::AlreadyCompleted };
         return Some(explain(&settled, SETTLED));
     }

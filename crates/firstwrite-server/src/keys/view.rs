@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use firstwrite_core::{Body, Record, State, Timestamp};
+use firstwrite_core::{Record, State, Timestamp};
 use serde::Serialize;
 
 /// A record without the body of its outcome.
@@ -66,7 +66,7 @@ impl RecordView {
 
 /// Returns true if the record is only a note that the attempt was released.
 fn is_released(state: &State) -> bool {
-    matches!(state, State::Completed { outcome, .. } if outcome.body == Body::Released)
+    matches!(state, State::Completed { outcome, .. } if outcome.is_release_note())
 }
 
 /// Returns true if the record holds an answer that a message will replace; until then it does not expire.

@@ -91,14 +91,29 @@ pub(super) fn in_schema(sql: &str, schema: &SchemaName) -> String {
             }
             let is_name = |name: &str| name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
             if !is_literal || piece.strip_prefix(DEFAULT_SCHEMA).is_some_and(is_name) {
-                filled.push_str(&piece.replace(DEFAULT_SCHEMA, &quoted));
+                push_named(&mut filled, piece, &quoted);
             } else {
                 filled.push_str(piece);
             }
         }
-        filled.push_str(&comment.replace(DEFAULT_SCHEMA, &quoted));
+        push_named(&mut filled, comment, &quoted);
     }
     filled
+}
+
+/// Appends `text` with the default schema's name replaced by `quoted`, where the name is not the end of a longer one.
+fn push_named(filled: &mut String, text: &str, quoted: &str) {
+    let is_part_of_name = |char: char| char.is_alphanumeric() || "_$.\"".contains(char);
+    let mut copied = 0;
+    for (place, name) in text.match_indices(DEFAULT_SCHEMA) {
+        if text[..place].chars().next_back().is_some_and(is_part_of_name) {
+            continue;
+        }
+        filled.push_str(&text[copied..place]);
+        filled.push_str(quoted);
+        copied = place + name.len();
+    }
+    filled.push_str(&text[copied..]);
 }
 
 impl Statement {
@@ -121,6 +136,9 @@ mod tests {
                 "SELECT 'see firstwrite.records', 'it''s'",
                 "SELECT 'see firstwrite.records', 'it''s'",
             ),
+            ("SELECT myfirstwrite.x, my_firstwrite.x", "SELECT myfirstwrite.x, my_firstwrite.x"),
+            ("(firstwrite.a,firstwrite.b)", "(\"keys\".a,\"keys\".b)"),
+            ("-- myfirstwrite.x firstwrite.x", "-- myfirstwrite.x \"keys\".x"),
             ("-- a key's\nfirstwrite.audit", "-- a key's\n\"keys\".audit"),
             ("'two -- lines,\nfirstwrite.x y'", "'two -- lines,\nfirstwrite.x y'"),
         ] {

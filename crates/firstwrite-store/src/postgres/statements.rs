@@ -1,4 +1,4 @@
-//! The statements of the store. `firstwrite.` is a placeholder for the schema's name.
+//! The statements of the store. They name the default schema, `firstwrite`; `in_schema` puts another one in its place.
 
 use super::documents::DocumentsSql;
 use super::history_loss::HistorySql;

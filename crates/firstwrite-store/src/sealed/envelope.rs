@@ -63,7 +63,7 @@ pub(crate) fn seal(
     outcome: &Outcome,
 ) -> Result<Outcome, StoreError> {
     // A note of a release holds nothing but its status.
-    if outcome.body == Body::Released {
+    if outcome.is_release_note() {
         return Ok(outcome.clone());
     }
     let key = ring.for_writing(bond.tenant).map_err(refused)?;

@@ -183,7 +183,7 @@ fn from_record(record: &Record, renewals: u8) -> Cell {
     let state = match &record.state {
         State::Reserved(lease) if NOW < lease.until => CellState::Held,
         State::Reserved(_) => CellState::Lapsed,
-        State::Completed { outcome, .. } if outcome.body == Body::Released => CellState::Freed,
+        State::Completed { outcome, .. } if outcome.is_release_note() => CellState::Freed,
         State::Completed { outcome, .. } => {
             let text = match &outcome.body {
                 Body::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),

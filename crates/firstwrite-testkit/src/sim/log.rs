@@ -195,5 +195,5 @@ impl Log {
 }
 
 fn is_note(record: &Record) -> bool {
-    matches!(&record.state, State::Completed { outcome, .. } if outcome.body == Body::Released)
+    matches!(&record.state, State::Completed { outcome, .. } if outcome.is_release_note())
 }

@@ -9,8 +9,7 @@ use firstwrite_core::outbox::{
 };
 use firstwrite_core::reconcile::{Amount, Ours, Standing, Subject, Theirs, Window};
 use firstwrite_core::{
-    Body, Fence, OnLostAnswer, Pointer, Query, Record, RecordId, State, Store, StoreError,
-    Timestamp,
+    Fence, OnLostAnswer, Pointer, Query, Record, RecordId, State, Store, StoreError, Timestamp,
 };
 use serde_json::value::RawValue;
 
@@ -264,7 +263,7 @@ fn sent_before(record: &Record) -> Duration {
 
 /// Returns true if only a note of a release stands: the key is free.
 fn is_free(record: &Record) -> bool {
-    matches!(&record.state, State::Completed { outcome, .. } if outcome.body == Body::Released)
+    matches!(&record.state, State::Completed { outcome, .. } if outcome.is_release_note())
 }
 
 /// Returns the last time at which the request of `record` may have been sent: an attempt that was given up may

@@ -15,7 +15,7 @@ use firstwrite::store::{
     Access, MissingFile, PostgresStore, SchemaName, SqliteOptions, SqliteStore, open,
 };
 use firstwrite::{Key, Tenant};
-use firstwrite_core::{Body, Record, RecordId, State, StateKind};
+use firstwrite_core::{Record, RecordId, State, StateKind};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -225,7 +225,7 @@ async fn make_schema(admin: &Client) -> String {
 
 /// Returns true if nothing but a note of a release stands: the key is free.
 fn is_note(record: &Record) -> bool {
-    matches!(&record.state, State::Completed { outcome, .. } if outcome.body == Body::Released)
+    matches!(&record.state, State::Completed { outcome, .. } if outcome.is_release_note())
 }
 
 impl Place {
