@@ -22,6 +22,8 @@ pub enum Contradiction {
     Differs,
     /// It has an entry under a key that cannot be ours, which could be the absent one.
     ForeignKey,
+    /// It gives one id to entries that differ in key or amount, so its ids name no payments.
+    SharedId,
     /// It has no entry that matches ours by name.
     NoMatch,
     /// It has no entry before the absent one that matches ours by name.
@@ -121,6 +123,7 @@ impl Contradiction {
             Self::ForeignKey => {
                 "it has an entry that could be this one, under a key of another form"
             }
+            Self::SharedId => "two entries in it share an id",
             Self::NoMatch => "no entry in it matches ours by key or id",
             Self::NoneBefore => "no entry before this one matches ours by key or id",
             Self::Nameless => {

@@ -45,10 +45,12 @@ enum Plant {
     NoGrace,
     /// A date in the future is believed.
     FutureIsBelieved,
+    /// Entries of one id are one entry.
+    SharedIdIsRepetition,
 }
 
 impl Plant {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Ignores(Contradiction::MissingThere),
         Self::Ignores(Contradiction::Differs),
         Self::Ignores(Contradiction::ForeignKey),
@@ -63,6 +65,7 @@ impl Plant {
         Self::PagingIsGuessed,
         Self::NoGrace,
         Self::FutureIsBelieved,
+        Self::SharedIdIsRepetition,
     ];
 
     /// What the planted rule makes of a verdict.
@@ -282,11 +285,15 @@ async fn no_account_causes_a_wrong_and_every_planted_rule_is_caught() {
             let all_made = pulled(&believing, window, world.now).await;
             let guessed = pulled(&guessing, window, world.now).await;
             let all_dated = believed(&proper, window).await;
+            let mut by_id = listed.clone();
+            let mut ids = BTreeSet::new();
+            by_id.0.retain(|their| ids.insert(their.provider_id.clone()));
             for plant in Plant::ALL {
                 let (theirs, is_whole) = match plant {
                     Plant::FailedIsMade => &all_made,
                     Plant::FutureIsBelieved => &all_dated,
                     Plant::PagingIsGuessed => &guessed,
+                    Plant::SharedIdIsRepetition => &by_id,
                     _ => &listed,
                 };
                 let mut sight = sight(*is_whole);
