@@ -154,6 +154,18 @@ impl World {
                     _ => Truth::NotPaid,
                 },
             };
+            // The provider answered it with an earlier one's payment.
+            let told = |other: &&Ours| {
+                other.standing == Standing::Arrived
+                    && other.provider_id.is_some()
+                    && other.amount == Some(amount.to_string().parse().unwrap())
+            };
+            if truth == Truth::NotPaid
+                && number % 4 == 3
+                && let Some(other) = ours.iter().rev().find(told)
+            {
+                provider_id.clone_from(&other.provider_id);
+            }
             let our = Ours {
                 subject: Subject::Message(MessageNumber(number)),
                 record: RecordId::from_bytes([7; 16]),
@@ -277,7 +289,11 @@ async fn no_account_causes_a_wrong_and_every_planted_rule_is_caught() {
             let rules = Rules::default();
             let export = csv(account, &world.ledger, world.now, statuses("status".to_owned()));
             let listed = pulled(&proper, window, world.now).await;
-            for (theirs, is_whole) in [&listed, &pulled(&export, window, world.now).await] {
+            let exported = pulled(&export, window, world.now).await;
+            // A provider that reports no keys: ids alone name its payments.
+            let mut keyless = listed.clone();
+            keyless.0.iter_mut().for_each(|their| their.key = None);
+            for (theirs, is_whole) in [&listed, &exported, &keyless] {
                 let wrongs = world.wrongs(theirs, &sight(*is_whole), &rules, None);
                 assert!(wrongs.is_right(), "{account:?}, seed {seed}: {wrongs:?}");
                 right = (right.0 + wrongs.right_absences, right.1 + wrongs.right_matches);

@@ -279,21 +279,34 @@ impl<'b> Matching<'b> {
     }
 
     fn by_provider_id(&mut self) {
-        let mut ids: HashMap<&str, Vec<usize>> = HashMap::new();
-        for place in self.left_over() {
-            ids.entry(&self.theirs[place].provider_id).or_default().push(place);
-        }
+        let mut ids: HashMap<&str, Both> = HashMap::new();
         for index in self.unmatched() {
-            let id = self.ours[index].provider_id.as_deref();
-            let Some(there) = id.and_then(|id| ids.get_mut(id)) else { continue };
-            there.sort_by_key(|place| (self.theirs[*place].at, &self.theirs[*place].raw));
-            self.counterparts[index] = Some((there[0], MatchedBy::ProviderId));
-            // Which of several we were told of is unknown.
-            if there.len() > 1 {
-                self.further.insert(index, there[1..].to_vec());
+            if let Some(id) = self.ours[index].provider_id.as_deref() {
+                ids.entry(id).or_default().0.push(index);
             }
-            for place in there {
-                self.is_taken[*place] = true;
+        }
+        for (place, their) in self.theirs.iter().enumerate() {
+            if let Some((_, there)) = ids.get_mut(&*their.provider_id) {
+                there.push(place);
+            }
+        }
+        for (here, mut there) in ids.into_values().filter(|(_, there)| !there.is_empty()) {
+            there.sort_by_key(|place| (self.theirs[*place].at, &self.theirs[*place].raw));
+            let free: Vec<usize> =
+                there.iter().copied().filter(|place| !self.is_taken[*place]).collect();
+            // One that another request has by its key is not a second one.
+            let place = free.first().unwrap_or(&there[0]);
+            let are_shared = here.len() > 1 || free.is_empty();
+            for index in &here {
+                self.counterparts[*index] = Some((*place, MatchedBy::ProviderId));
+                self.is_shared[*index] = are_shared;
+            }
+            // Which of several we were told of is unknown.
+            if free.len() > 1 {
+                self.further.insert(here[0], free[1..].to_vec());
+            }
+            for place in free {
+                self.is_taken[place] = true;
             }
         }
     }
