@@ -37,7 +37,7 @@ pub enum Contradiction {
 pub(super) enum Absence {
     /// It did not happen.
     Proven,
-    /// No match is late enough yet.
+    /// No match is late enough yet, or our books were not read whole.
     TooEarlyToTell,
     /// The account proves no absence.
     Unproven(Contradiction),
@@ -94,6 +94,10 @@ impl Evidence {
         rules: &Rules,
         has_nameless: bool,
     ) -> Absence {
+        // One of ours that was not read may explain an entry, or contradict the account.
+        if !sight.is_ours_complete {
+            return Absence::TooEarlyToTell;
+        }
         if let Some(against) = self.against {
             return Absence::Unproven(against);
         }

@@ -58,6 +58,15 @@ fn an_absence_proves_nothing_where_something_contradicts_the_account() {
     }
 }
 
+/// An entry of theirs can be that of one of ours that was not read.
+#[test]
+fn an_absence_proves_nothing_beside_books_that_were_not_read_whole() {
+    let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
+    let sight = Sight { is_ours_complete: false, ..sight() };
+    let said = weighed(&[b1, a1], &[b2, a2], &sight);
+    assert_eq!(said, ("late".to_owned(), vec![]));
+}
+
 /// Two effects under one key are a duplicate. A second one of another amount is a stranger there, and so may be the
 /// absent one; one of the same amount can be the absent one where the sums are equal.
 #[test]
