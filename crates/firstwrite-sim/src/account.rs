@@ -129,6 +129,7 @@ fn made_until(account: Account, now: Timestamp) -> Option<Timestamp> {
         | Account::SmallKeys
         | Account::NetAmounts
         | Account::MisfiledKeys
+        | Account::SharedIds
         | Account::FutureTimes => Some(now),
     }
 }

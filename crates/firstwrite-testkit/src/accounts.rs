@@ -84,6 +84,8 @@ pub enum Account {
     CutWithTotal,
     /// Some entries stand under the key of an older one, of another amount.
     MisfiledKeys,
+    /// Some entries have the id of an older one, as where a number of an order or a batch is taken for the id.
+    SharedIds,
 }
 
 /// A question for a page.
@@ -107,7 +109,7 @@ const PAGE_ENTRIES: usize = 5;
 
 impl Account {
     /// Every account.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Whole,
         Self::OtherMerchant,
         Self::Empty,
@@ -130,6 +132,7 @@ impl Account {
         Self::CutWithHasMore,
         Self::CutWithTotal,
         Self::MisfiledKeys,
+        Self::SharedIds,
     ];
     /// Longest delay before an entry is reported.
     pub const LAG: Duration = Duration::from_mins(55);
@@ -217,13 +220,17 @@ impl Account {
             }
         }
         entries.sort_by(|one, other| (one.at, &one.id).cmp(&(other.at, &other.id)));
-        if self == Self::MisfiledKeys
+        if let Self::MisfiledKeys | Self::SharedIds = self
             && let Some(other) =
                 entries.iter().find(|entry| !is_wrong(entry) && entry.status == Status::Paid)
         {
-            let key = other.key.clone();
+            let (id, key) = (other.id.clone(), other.key.clone());
             for entry in entries.iter_mut().filter(|entry| is_wrong(entry)) {
-                entry.key.clone_from(&key);
+                if self == Self::SharedIds {
+                    entry.id.clone_from(&id);
+                } else {
+                    entry.key.clone_from(&key);
+                }
             }
         }
         entries

@@ -125,6 +125,8 @@ pub enum Probed {
     NotHappened,
     /// It did not say: in a few words, why.
     Silent(String),
+    /// Something else answered in its place, as in [`Ending::NotThere`]: in a few words, what.
+    NotThere(String),
 }
 
 /// Carries messages to one destination.

@@ -199,6 +199,11 @@ pub fn after_probe(
             let pause = pause(terms, count, moment.random);
             Some(Next::Waiting { pause, counts, sent: Sent::AsBefore })
         }
+        // As after a delivery: an outage uses up no deliveries.
+        Probed::NotThere(_) => {
+            let pause = away(terms, moment.random);
+            Some(Next::Waiting { pause, counts: false, sent: Sent::AsBefore })
+        }
     }
 }
 

@@ -34,7 +34,10 @@ pub fn compare(ours: &[Ours], theirs: &[Theirs], sight: &Sight, rules: &Rules) -
             continue;
         };
         let is_shared = matching.is_shared(index);
-        let mut verdict = paired(our, &theirs[place], by, is_shared, rules);
+        // Its id would be the wrong answer.
+        let is_named = by != MatchedBy::Amount || rules.is_amount_proof;
+        let is_proof = is_named && !matching.has_shared_id(place);
+        let mut verdict = paired(our, &theirs[place], (by, is_proof, is_shared), rules);
         (verdict.ours, verdict.theirs) = (Some(index), vec![place]);
         let further = matching.further(index);
         if !further.is_empty() {
@@ -91,7 +94,12 @@ fn alone(class: Class, action: Action) -> Verdict {
 }
 
 /// Returns the verdict on two matched entries.
-fn paired(our: &Ours, their: &Theirs, by: MatchedBy, is_shared: bool, rules: &Rules) -> Verdict {
+fn paired(
+    our: &Ours,
+    their: &Theirs,
+    (by, is_proof, is_shared): (MatchedBy, bool, bool),
+    rules: &Rules,
+) -> Verdict {
     if !their.is_made {
         return Verdict { matched_by: Some(by), ..alone(Class::Late, Action::Nothing) };
     }
@@ -99,7 +107,6 @@ fn paired(our: &Ours, their: &Theirs, by: MatchedBy, is_shared: bool, rules: &Ru
     if is_shared {
         differences.push(Difference::Shared);
     }
-    let is_proof = by != MatchedBy::Amount || rules.is_amount_proof;
     let (class, action) = match our.standing {
         _ if !differences.is_empty() => (Class::Differs, Action::Find(FindingKind::Differs)),
         Standing::Arrived | Standing::Sending | Standing::Closed => {

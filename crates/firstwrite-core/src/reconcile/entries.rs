@@ -12,7 +12,7 @@ use crate::{RecordId, Timestamp};
 /// An effect that the provider reports.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Theirs {
-    /// Id that the provider gave it. No two entries of a provider share one.
+    /// Id that the provider gave it. An account in which two entries share one proves no absence.
     pub provider_id: String,
     /// The wire key it was made under, if the provider reports that.
     pub key: Option<String>,

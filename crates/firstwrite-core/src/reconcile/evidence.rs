@@ -22,6 +22,8 @@ pub enum Contradiction {
     Differs,
     /// It has an entry under a key that cannot be ours, which could be the absent one.
     ForeignKey,
+    /// It gives one id to entries that differ in key or amount, so its ids name no payments.
+    SharedId,
     /// It has no entry that matches ours by name.
     NoMatch,
     /// It has no entry before the absent one that matches ours by name.
@@ -35,7 +37,7 @@ pub enum Contradiction {
 pub(super) enum Absence {
     /// It did not happen.
     Proven,
-    /// No match is late enough yet.
+    /// No match is late enough yet, or our books were not read whole.
     TooEarlyToTell,
     /// The account proves no absence.
     Unproven(Contradiction),
@@ -92,6 +94,10 @@ impl Evidence {
         rules: &Rules,
         has_nameless: bool,
     ) -> Absence {
+        // One of ours that was not read may explain an entry, or contradict the account.
+        if !sight.is_ours_complete {
+            return Absence::TooEarlyToTell;
+        }
         if let Some(against) = self.against {
             return Absence::Unproven(against);
         }
@@ -121,6 +127,7 @@ impl Contradiction {
             Self::ForeignKey => {
                 "it has an entry that could be this one, under a key of another form"
             }
+            Self::SharedId => "two entries in it share an id",
             Self::NoMatch => "no entry in it matches ours by key or id",
             Self::NoneBefore => "no entry before this one matches ours by key or id",
             Self::Nameless => {

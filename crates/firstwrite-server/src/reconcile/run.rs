@@ -210,7 +210,9 @@ fn say(reports: &[(&Settings, Report)], format: Format) -> anyhow::Result<()> {
             output::note(&format!("{source}: {flaw}"));
         }
         if !report.is_complete {
-            output::note("the account is not complete: nothing was taken to be absent");
+            output::note(&format!(
+                "{source}: the run is not complete, for the reasons above: nothing was taken to be absent"
+            ));
         }
         for why in &report.contradictions {
             let why = why.as_str();

@@ -6,8 +6,9 @@
 //! its own writer changes a count, and no count goes down. So a count below one that was acknowledged means
 //! that commits are missing, and no change that other processes make to records looks like a loss.
 //!
-//! A writer compares its count in every pipeline that writes an unknown key, and all of its counts on each
-//! new connection and in each sweep. A sweep raises a count too: commits of other writers before it precede
+//! In every pipeline that writes an unknown key, a writer compares the count of its slot and the one that was
+//! acknowledged last, whichever slot it is of: what a loss takes is the end of the history. It compares all of
+//! its counts on each new connection and in each sweep. A sweep raises a count too: commits of other writers before it precede
 //! it in the server's log, so a writer that has swept since also notices the loss of other writers'
 //! commits.
 //!
@@ -97,13 +98,16 @@ impl Slot {
         )
     }
 
-    /// Adds a statement that fails, with [`super::driver_error::code::SUBQUERY_NO_1_ROW`], if a count is below its
-    /// known value.
+    /// Adds statements that fail, with [`super::driver_error::code::SUBQUERY_NO_1_ROW`], if this count or the
+    /// one that was acknowledged last is below its known value.
+    ///
+    /// A copy that lacks anything lacks the last. Commits of the same instant may be in a copy without each
+    /// other, so the slot's own is compared too.
     pub(super) fn stop_unless_whole(&self, pipeline: &mut Pipeline) {
-        let own = lock(&self.history.known);
-        // A slot that was not used yet knows nothing; any other of this writer does as well.
-        let known = own.get_key_value(&self.number).or_else(|| own.first_key_value());
-        if let Some((slot, known)) = known {
+        let all = lock(&self.history.known);
+        let newest = all.iter().max_by_key(|(_, count)| count.at);
+        let own = all.get_key_value(&self.number).filter(|own| Some(*own) != newest);
+        for (slot, known) in newest.into_iter().chain(own) {
             self.stop_below(*slot, *known, pipeline);
         }
     }

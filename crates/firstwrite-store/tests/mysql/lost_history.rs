@@ -10,8 +10,8 @@ use firstwrite_core::outbox::{
     REST_AFTER_LOSS, Receipt, Settlement, protocol,
 };
 use firstwrite_core::{
-    AsyncTransactionalStore as _, AuditEntry, Change, Fence, Guard, Inserted, Message,
-    OnLostAnswer, Query, RecordId, Store as _, StoreError, StoreErrorKind,
+    AsyncTransactionalStore as _, AuditEntry, BeginResult, Change, Fence, Guard, Inserted, Message,
+    OnLostAnswer, Query, RecordId, Store as _, StoreError, StoreErrorKind, Transacted, Write,
 };
 use firstwrite_store::mysql_async::prelude::Queryable as _;
 use firstwrite_store::{MysqlOptions, MysqlStore};
@@ -19,7 +19,7 @@ use firstwrite_testkit::{Subject as _, sample};
 
 use crate::own::Own;
 use crate::server::{Database, Which, client, in_database, on_database};
-use crate::subject::{MysqlSubject, done, reserved};
+use crate::subject::{MysqlSubject, completed, done, reserved};
 
 fn id(key: &str) -> RecordId {
     reserved(key, Fence::first(1)).id
@@ -101,6 +101,38 @@ async fn put_back_and_ask(database: &Database, how: &str) {
     write(&other, "newer").await;
     other.check_history(id("after")).await.unwrap();
     assert_eq!(one.history_losses().await.unwrap().len(), 1, "said once, by {how}");
+}
+
+/// Every connection has a count of its own: one that wrote nothing since the dump compares the others', too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dump_is_noticed_on_a_connection_that_wrote_nothing_of_what_is_missing() {
+    let Some(own) = Own::start(|_folder| Vec::new()).await else { return };
+    for how in ["writer", "handler", "claim", "checked"] {
+        let database = Database { url: in_database(&own.url(), how) };
+        let create = format!("CREATE DATABASE {how}");
+        client(&own.url()).await.query_drop(create).await.unwrap();
+        MysqlStore::migrate(&database.url, MysqlOptions::default()).await.unwrap();
+        let store = MysqlStore::connect(&database.url).await.unwrap();
+        // A handler holds one connection, so the next write is on another.
+        let BeginResult::Open(tx, _) = store.begin(id("first")).await.unwrap() else { panic!() };
+        write(&store, "second").await;
+        let first = Write::All(Box::new(completed("first", Fence::first(1), 10)));
+        assert!(matches!(store.conclude(tx, first).await.unwrap(), Transacted::Done(..)));
+        let dump = dump(&database);
+        write(&store, "after").await;
+        // A handler that is dropped leaves its connection to be used last.
+        drop(store.begin(id("dropped")).await.unwrap());
+        put_back(&database, dump);
+        match how {
+            "writer" => {
+                assert_history_lost(store.insert(&reserved("after", Fence::first(2))).await)
+            }
+            "handler" => assert_history_lost(store.begin(id("after")).await.map(drop)),
+            "claim" => assert_history_lost(store.claim(&[request(9)], 1).await),
+            _ => assert_history_lost(store.check_history(id("after")).await),
+        }
+        assert_eq!(store.history_losses().await.unwrap().len(), 1, "{how}");
+    }
 }
 
 /// What is lost while messages are marked is not cleared with the loss that they are marked for.

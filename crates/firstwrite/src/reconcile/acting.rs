@@ -23,6 +23,12 @@ pub(super) async fn settle(
 ) -> Result<(), StoreError> {
     let (books, theirs, verdicts) = compared;
     let of = verdicts.iter().filter(|verdict| verdict.action != Action::Nothing).count();
+    let is_find = |verdict: &&Verdict| matches!(verdict.action, Action::Find(_));
+    if verdicts.iter().filter(is_find).count() > settings.limits.findings_max {
+        let detail = "more than are noted in a run; settle what is behind them";
+        report.flaws.push(Flaw::new("findings", detail));
+        report.is_complete = false;
+    }
     let believes_absences = believes_absences(store, books, verdicts, report).await?;
     let mut done = 0;
     for verdict in verdicts {
@@ -31,10 +37,6 @@ pub(super) async fn settle(
             Action::Find(_) => {
                 if report.found.len() < settings.limits.findings_max {
                     report.found.extend(finding(verdict, &books.ours, theirs));
-                } else if report.found.len() == settings.limits.findings_max && report.is_complete {
-                    let detail = "more than are noted in a run; settle what is behind them";
-                    report.flaws.push(Flaw::new("findings", detail));
-                    report.is_complete = false;
                 }
                 None
             }
@@ -58,8 +60,8 @@ pub(super) async fn settle(
     Ok(())
 }
 
-/// Returns true if an absence can be believed. While acknowledged history is missing, what is missing may have sent
-/// the absent entry a moment ago, so none is, and the run is not complete.
+/// Returns true if an absence can be believed: the run is complete so far, and no acknowledged history is missing.
+/// What is missing may have sent the absent entry a moment ago, and then the run is not complete.
 async fn believes_absences(
     store: &dyn Store,
     books: &Books,
@@ -68,6 +70,9 @@ async fn believes_absences(
 ) -> Result<bool, StoreError> {
     let mut absent = verdicts.iter().filter(|verdict| verdict.action == Action::NotArrived);
     let Some(index) = absent.find_map(|verdict| verdict.ours) else { return Ok(true) };
+    if !report.is_complete {
+        return Ok(false);
+    }
     match store.check_history(books.ours[index].record).await {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == StoreErrorKind::HistoryLost => {

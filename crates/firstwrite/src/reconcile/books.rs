@@ -229,7 +229,7 @@ async fn records(
             *is_complete = false;
             return false;
         }
-        let sent_before = sent_before(record);
+        let sent_before = sent_before(record, scope);
         *sent_before_max = sent_before.max(*sent_before_max);
         let derived_key = format!("{}:{}", record.key.as_str(), scope.step);
         ours.push(Ours {
@@ -253,11 +253,17 @@ async fn records(
 /// Returns the maximum time by which the request of `record` can have been sent before the record was written.
 ///
 /// Where a lost answer frees the key, a retry finds under a new record what an earlier attempt did. That
-/// attempt is at most one retention older: clients retry within it.
-fn sent_before(record: &Record) -> Duration {
-    match record.on_lost_answer {
-        OnLostAnswer::Resend => record.retention.replay_for,
-        OnLostAnswer::Uncertain | OnLostAnswer::Ask(_) => Duration::ZERO,
+/// attempt is at most one retention older: clients retry within it. A record that was moved from another store has
+/// what was left of its retention, and its age.
+fn sent_before(record: &Record, scope: &RecordScope) -> Duration {
+    let replay_for = record.retention.replay_for;
+    match (record.on_lost_answer, &record.state) {
+        (OnLostAnswer::Uncertain | OnLostAnswer::Ask(_), _) => Duration::ZERO,
+        (OnLostAnswer::Resend, State::Completed { retained_until, .. }) => {
+            let whole = retained_until.since(record.created_at);
+            whole.min(scope.retention.replay_for).max(replay_for)
+        }
+        (OnLostAnswer::Resend, State::Reserved(_) | State::Uncertain { .. }) => replay_for,
     }
 }
 

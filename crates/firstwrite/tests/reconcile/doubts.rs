@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite::Key;
+use firstwrite::reconcile::{AnswerTemplate, Limits, RecordScope, Settings};
 use firstwrite_core::findings::Findings;
 use firstwrite_core::outbox::{
     Answers, Cause, ClaimRequest, Delivery, Ending, MessageState, Next, Settlement, protocol,
@@ -119,6 +120,61 @@ async fn nothing_is_settled_by_an_account_with_a_hole_in_it(stand: &Stand) {
     assert_eq!(report.resent, 2);
 }
 
+over_each_store!(nothing_is_absent_in_a_run_that_reached_a_limit_of_its_own);
+async fn nothing_is_absent_in_a_run_that_reached_a_limit_of_its_own(stand: &Stand) {
+    stand.witness("before").await;
+    stand.ask("order-1", 500).await.unwrap();
+    stand.deliver(away()).await;
+    let foreign = |key: &str| Foreign {
+        amount: 700,
+        currency: "EUR".to_owned(),
+        reference: None,
+        idempotency_key: Some(format!("of-another-system-{key}")),
+        created_at: None,
+    };
+    for key in ["1", "2"] {
+        stand.provider.plant(Plant::AddForeign(foreign(key))).await.unwrap();
+    }
+    stand.advance(3 * HOUR).await;
+    stand.witness("after").await;
+    // A request of the same account, behind more messages than are read.
+    stand.store.insert(&answered("order-2")).await.unwrap();
+    let answer = AnswerTemplate::created("{}");
+    let records = Some(RecordScope::new("charge", "POST /payments", answer));
+    let few_entries = Limits { entries_max: 1, ..settings().limits };
+    let few_findings = Limits { findings_max: 1, ..settings().limits };
+    for (limits, records, place) in
+        [(few_entries, records, "our books"), (few_findings, None, "findings")]
+    {
+        let settings = Settings { limits, records, ..settings() };
+        let source = stand.http_list().build().unwrap();
+        let report = stand.run(&source, &settings).await;
+        let places: Vec<_> = report.flaws.iter().map(|flaw| &*flaw.place).collect();
+        assert_eq!((report.is_complete, &*places), (false, &[place][..]), "{report:?}");
+        assert_eq!(report.resent, 0, "{report:?}");
+        assert_eq!(stand.state("order-1").await, MessageState::Unknown);
+    }
+    let report = stand.run(&*stand.http(), &settings()).await;
+    assert_eq!((report.is_complete, report.resent, report.found.len()), (true, 1, 2), "{report:?}");
+}
+
+/// What is missing may have sent the message a moment ago.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_absent_while_acknowledged_history_is_missing() {
+    let stand = Stand::sqlite().await;
+    stand.witness("before").await;
+    stand.ask("order-1", 500).await.unwrap();
+    stand.deliver(away()).await;
+    stand.advance(3 * HOUR).await;
+    stand.witness("after").await;
+    stand.lose_history();
+    let report = stand.run(&*stand.http(), &settings()).await;
+    assert_eq!((report.classes.absent, report.resent), (1, 0), "{report:?}");
+    assert!(!report.is_complete, "{report:?}");
+    assert!(report.flaws[0].detail.contains("lost history"), "{report:?}");
+    assert_eq!(stand.state("order-1").await, MessageState::Unknown);
+}
+
 over_each_store!(a_dry_run_changes_nothing);
 async fn a_dry_run_changes_nothing(stand: &Stand) {
     stand.witness("before").await;
@@ -153,28 +209,9 @@ async fn a_dry_run_changes_nothing(stand: &Stand) {
 
 over_each_store!(the_interim_answer_becomes_the_true_one);
 async fn the_interim_answer_becomes_the_true_one(stand: &Stand) {
-    let key = Key::new("order-1").unwrap();
-    let id = RecordId::of(&tenant(), &key);
-    let outcome = |status, body: &'static str| {
-        Outcome::new(status, KeptHeaders::default(), Bytes::from_static(body.as_bytes()))
-    };
-    let parts = PartDigests::from_bytes(&[7; 32]).unwrap();
-    let draft = Draft {
-        id,
-        tenant: tenant(),
-        key,
-        operation: "POST /payments".into(),
-        fingerprint: Fingerprint::from_stored(
-            Fingerprint::VERSION,
-            BodyForm::Canonical,
-            [7; 32],
-            parts,
-        ),
-        fence: Fence::first(1),
-        on_lost_answer: OnLostAnswer::Uncertain,
-        retention: Policy::default().record_retention(),
-        state: DraftState::Completed { outcome: outcome(StatusCode::ACCEPTED, "wait").interim() },
-    };
+    let interim = outcome(StatusCode::ACCEPTED, "wait").interim();
+    let draft = Draft { state: DraftState::Completed { outcome: interim }, ..answered("order-1") };
+    let id = draft.id;
     stand.store.insert(&draft).await.unwrap();
     let answers = Answers {
         delivered: outcome(StatusCode::CREATED, r#"{"payment":"{provider_id}"}"#),
@@ -253,4 +290,30 @@ async fn one_that_was_given_up_is_delivered_if_it_is_there(stand: &Stand) {
     assert_eq!((report.delivered, report.classes.absent, report.found.len()), (1, 1, 0));
     assert_eq!(stand.state("order-1").await, MessageState::Delivered);
     assert_eq!(stand.state("order-2").await, MessageState::Dead, "it is for people to redrive");
+}
+
+fn outcome(status: StatusCode, body: &'static str) -> Outcome {
+    Outcome::new(status, KeptHeaders::default(), Bytes::from_static(body.as_bytes()))
+}
+
+/// The record of a request that was answered with 201.
+fn answered(key: &str) -> Draft {
+    let key = Key::new(key).unwrap();
+    let parts = PartDigests::from_bytes(&[7; 32]).unwrap();
+    Draft {
+        id: RecordId::of(&tenant(), &key),
+        tenant: tenant(),
+        key,
+        operation: "POST /payments".into(),
+        fingerprint: Fingerprint::from_stored(
+            Fingerprint::VERSION,
+            BodyForm::Canonical,
+            [7; 32],
+            parts,
+        ),
+        fence: Fence::first(1),
+        on_lost_answer: OnLostAnswer::Uncertain,
+        retention: Policy::default().record_retention(),
+        state: DraftState::Completed { outcome: outcome(StatusCode::CREATED, "{}") },
+    }
 }

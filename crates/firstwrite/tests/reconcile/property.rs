@@ -45,10 +45,12 @@ enum Plant {
     NoGrace,
     /// A date in the future is believed.
     FutureIsBelieved,
+    /// Entries of one id are one entry.
+    SharedIdIsRepetition,
 }
 
 impl Plant {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Ignores(Contradiction::MissingThere),
         Self::Ignores(Contradiction::Differs),
         Self::Ignores(Contradiction::ForeignKey),
@@ -63,6 +65,7 @@ impl Plant {
         Self::PagingIsGuessed,
         Self::NoGrace,
         Self::FutureIsBelieved,
+        Self::SharedIdIsRepetition,
     ];
 
     /// What the planted rule makes of a verdict.
@@ -151,6 +154,18 @@ impl World {
                     _ => Truth::NotPaid,
                 },
             };
+            // The provider answered it with an earlier one's payment.
+            let told = |other: &&Ours| {
+                other.standing == Standing::Arrived
+                    && other.provider_id.is_some()
+                    && other.amount == Some(amount.to_string().parse().unwrap())
+            };
+            if truth == Truth::NotPaid
+                && number % 4 == 3
+                && let Some(other) = ours.iter().rev().find(told)
+            {
+                provider_id.clone_from(&other.provider_id);
+            }
             let our = Ours {
                 subject: Subject::Message(MessageNumber(number)),
                 record: RecordId::from_bytes([7; 16]),
@@ -274,7 +289,11 @@ async fn no_account_causes_a_wrong_and_every_planted_rule_is_caught() {
             let rules = Rules::default();
             let export = csv(account, &world.ledger, world.now, statuses("status".to_owned()));
             let listed = pulled(&proper, window, world.now).await;
-            for (theirs, is_whole) in [&listed, &pulled(&export, window, world.now).await] {
+            let exported = pulled(&export, window, world.now).await;
+            // A provider that reports no keys: ids alone name its payments.
+            let mut keyless = listed.clone();
+            keyless.0.iter_mut().for_each(|their| their.key = None);
+            for (theirs, is_whole) in [&listed, &exported, &keyless] {
                 let wrongs = world.wrongs(theirs, &sight(*is_whole), &rules, None);
                 assert!(wrongs.is_right(), "{account:?}, seed {seed}: {wrongs:?}");
                 right = (right.0 + wrongs.right_absences, right.1 + wrongs.right_matches);
@@ -282,11 +301,15 @@ async fn no_account_causes_a_wrong_and_every_planted_rule_is_caught() {
             let all_made = pulled(&believing, window, world.now).await;
             let guessed = pulled(&guessing, window, world.now).await;
             let all_dated = believed(&proper, window).await;
+            let mut by_id = listed.clone();
+            let mut ids = BTreeSet::new();
+            by_id.0.retain(|their| ids.insert(their.provider_id.clone()));
             for plant in Plant::ALL {
                 let (theirs, is_whole) = match plant {
                     Plant::FailedIsMade => &all_made,
                     Plant::FutureIsBelieved => &all_dated,
                     Plant::PagingIsGuessed => &guessed,
+                    Plant::SharedIdIsRepetition => &by_id,
                     _ => &listed,
                 };
                 let mut sight = sight(*is_whole);

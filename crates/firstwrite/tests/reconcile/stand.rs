@@ -166,6 +166,11 @@ impl Stand {
         self.advance(settings().rules.tolerance + Duration::from_millis(1)).await;
     }
 
+    /// Takes the file of the store away under it: what was acknowledged is missing.
+    pub(crate) fn lose_history(&self) {
+        std::fs::remove_file(self.folder.path().join("store.db")).unwrap();
+    }
+
     /// Every message.
     pub(crate) async fn messages(&self) -> Vec<MessageView> {
         let query = MessageQuery { limit: 1000, ..MessageQuery::default() };

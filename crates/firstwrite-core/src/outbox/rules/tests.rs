@@ -294,6 +294,13 @@ fn a_destination_that_is_not_there_costs_time_and_no_deliveries() {
     let absent = delivered(Ending::NotThere);
     let proven = after_delivery(&doubtful, &honours(), &absent, true, at(1.0));
     assert_eq!(waiting(proven).2, Sent::No);
+    // So does something that answers a probe in its place.
+    for delivery_count in [0, 24, 25] {
+        let doubtful = ClaimedMessage { delivery_count, ..doubtful.clone() };
+        let away = Probed::NotThere("answered 404".to_owned());
+        let next = after_probe(&doubtful, &answers(), &away, at(1.0)).unwrap();
+        assert_eq!(waiting(next), (FailureWindow::OPEN_MAX, false, Sent::AsBefore));
+    }
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub(super) struct Matching<'b> {
     nameless: Leftovers<'b>,
     /// Entries of theirs left over under a key that cannot be ours: cut, or the provider's own.
     foreign: Leftovers<'b>,
+    /// Entries of theirs whose id another one has too: their ids name no payments.
+    has_shared_id: Vec<bool>,
     /// An entry of theirs bears a key of ours, and is of another amount or currency than anything that was asked
     /// for under it: it may have been made for another request.
     has_stranger: bool,
@@ -57,6 +59,11 @@ struct Leftovers<'b> {
 /// Places of ours, and of theirs, that have something in common.
 type Both = (Vec<usize>, Vec<usize>);
 
+/// Properties in which two entries of theirs must agree to be one that was given twice: id, key, amount and
+/// currency; where no key names them, the time too.
+type Identity<'b> =
+    (&'b str, Option<&'b str>, Option<&'b Amount>, Option<&'b str>, Option<Timestamp>);
+
 /// Values that two entries must share to match by amount.
 type Sum<'b> = (&'b Amount, Option<String>);
 
@@ -72,6 +79,7 @@ impl<'b> Matching<'b> {
             is_shared: vec![false; ours.len()],
             nameless: Leftovers::default(),
             foreign: Leftovers::default(),
+            has_shared_id: vec![false; theirs.len()],
             has_stranger: false,
             spelt_otherwise: HashSet::new(),
             wrapped: HashMap::new(),
@@ -112,6 +120,11 @@ impl<'b> Matching<'b> {
         self.is_shared[index]
     }
 
+    /// Returns true if another entry of theirs has the id of this one.
+    pub(super) fn has_shared_id(&self, place: usize) -> bool {
+        self.has_shared_id[place]
+    }
+
     /// Returns true if an entry that is left over could be `our`.
     pub(super) fn has_possible(&self, our: &Ours, rules: &Rules) -> bool {
         self.nameless.could_be(our, rules)
@@ -146,6 +159,9 @@ impl<'b> Matching<'b> {
         if self.has_stranger {
             return Some(Contradiction::Differs);
         }
+        if self.has_shared_id.contains(&true) {
+            return Some(Contradiction::SharedId);
+        }
         let has_foreign = self.unmatched().into_iter().any(|index| {
             let our = &self.ours[index];
             our.standing == Standing::InDoubt && self.foreign.could_be(our, rules)
@@ -153,15 +169,16 @@ impl<'b> Matching<'b> {
         has_foreign.then_some(Contradiction::ForeignKey)
     }
 
-    /// A list that moves while its pages are read can give an entry twice.
+    /// A list that moves while its pages are read can give an entry twice. Entries that differ are two, whatever
+    /// their ids.
     fn leave_out_repetitions(&mut self) {
         let mut subjects = HashSet::new();
         for (index, our) in self.ours.iter().enumerate() {
             self.is_repeated[index] = !subjects.insert(our.subject);
         }
-        let mut places: HashMap<&str, usize> = HashMap::new();
+        let mut places: HashMap<Identity<'_>, usize> = HashMap::new();
         for (place, their) in self.theirs.iter().enumerate() {
-            let other = places.entry(&their.provider_id).or_insert(place);
+            let other = places.entry(identity(their)).or_insert(place);
             if *other != place {
                 // Whichever comes first, the same one is left.
                 let rank = |place: usize| {
@@ -172,6 +189,12 @@ impl<'b> Matching<'b> {
                     if rank(place) > rank(*other) { (place, *other) } else { (*other, place) };
                 self.is_taken[left_out] = true;
                 *other = kept;
+            }
+        }
+        let mut ids: HashMap<&str, usize> = HashMap::new();
+        for place in places.into_values() {
+            if let Some(other) = ids.insert(&self.theirs[place].provider_id, place) {
+                (self.has_shared_id[place], self.has_shared_id[other]) = (true, true);
             }
         }
     }
@@ -256,13 +279,34 @@ impl<'b> Matching<'b> {
     }
 
     fn by_provider_id(&mut self) {
-        let ids: HashMap<&str, usize> =
-            self.left_over().map(|place| (&*self.theirs[place].provider_id, place)).collect();
+        let mut ids: HashMap<&str, Both> = HashMap::new();
         for index in self.unmatched() {
-            let id = self.ours[index].provider_id.as_deref();
-            if let Some(place) = id.and_then(|id| ids.get(id)) {
-                self.counterparts[index] = Some((*place, MatchedBy::ProviderId));
-                self.is_taken[*place] = true;
+            if let Some(id) = self.ours[index].provider_id.as_deref() {
+                ids.entry(id).or_default().0.push(index);
+            }
+        }
+        for (place, their) in self.theirs.iter().enumerate() {
+            if let Some((_, there)) = ids.get_mut(&*their.provider_id) {
+                there.push(place);
+            }
+        }
+        for (here, mut there) in ids.into_values().filter(|(_, there)| !there.is_empty()) {
+            there.sort_by_key(|place| (self.theirs[*place].at, &self.theirs[*place].raw));
+            let free: Vec<usize> =
+                there.iter().copied().filter(|place| !self.is_taken[*place]).collect();
+            // One that another request has by its key is not a second one.
+            let place = free.first().unwrap_or(&there[0]);
+            let are_shared = here.len() > 1 || free.is_empty();
+            for index in &here {
+                self.counterparts[*index] = Some((*place, MatchedBy::ProviderId));
+                self.is_shared[*index] = are_shared;
+            }
+            // Which of several we were told of is unknown.
+            if free.len() > 1 {
+                self.further.insert(here[0], free[1..].to_vec());
+            }
+            for place in free {
+                self.is_taken[place] = true;
             }
         }
     }
@@ -380,6 +424,12 @@ impl<'b> Matching<'b> {
         (self.nameless, self.foreign) = (nameless, foreign);
         (self.spelt_otherwise, self.wrapped) = (spelt_otherwise, wrapped);
     }
+}
+
+fn identity(their: &Theirs) -> Identity<'_> {
+    let Theirs { provider_id, key, amount, currency, at, .. } = their;
+    let time = key.is_none().then_some(*at);
+    (provider_id, key.as_deref(), amount.as_ref(), currency.as_deref(), time)
 }
 
 /// The parts of a text that could be the record's part of a wire key: runs of as many hexadecimal digits.

@@ -295,6 +295,35 @@ fn one_entry_given_twice_is_one_entry() {
         &["matched by key"],
     );
     check(&[], &["p1 - 5EUR 500", "p1 - 5EUR 500"], &["missing_here, found"]);
+    // Its date may have moved between two pages; the date alone names an entry without a key.
+    check(
+        &["1 k1 - 5EUR 500 doubt"],
+        &["p1 k1 5EUR 500", "p1 k1 5EUR 501"],
+        &["matched by key, arrived"],
+    );
+    check(&[], &["p1 - 5EUR 500", "p1 - 5EUR 501"], &["missing_here, found"; 2]);
+}
+
+/// A list may have another number where its ids are looked for: an order's, a batch's.
+#[test]
+fn entries_that_share_an_id_are_all_there_and_prove_nothing() {
+    // The one that would be left out if an id were enough is the one in doubt.
+    for (first, second) in [("500", "501"), ("501", "500")] {
+        let there = [&*format!("p1 k1 5EUR {first}"), &*format!("p1 k2 5EUR {second}")];
+        let here = ["1 k1 - 5EUR 500 doubt", "2 k2 - 5EUR 500 arrived"];
+        check(&here, &there, &["likely by key, found", "matched by key"]);
+    }
+    check(
+        &["1 k1 - 5EUR 500 doubt"],
+        &["p1 k1 5EUR 500", "p1 k1 6EUR 500"],
+        &["duplicate by key, found"],
+    );
+    // Which of them we were told of is unknown.
+    for amounts in [["5EUR", "6EUR"], ["6EUR", "5EUR"]] {
+        let there = amounts.map(|amount| format!("p1 - {amount} 500"));
+        let there = [&*there[0], &*there[1]];
+        check(&["1 k1 p1 5EUR 500 doubt"], &there, &["duplicate by id, found"]);
+    }
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use firstwrite_core::{
-    AuditEntry, Audited, Change, Draft, DraftState, Found, Guard, Inserted, OnLostAnswer, Outcome,
-    Record, Retention, State, StateKind, Store, StoreError, Swapped, Timestamp,
+    AuditEntry, Audited, Body, Change, Draft, DraftState, Found, Guard, Inserted, OnLostAnswer,
+    Outcome, Record, Retention, State, StateKind, Store, StoreError, Swapped, Timestamp,
 };
 
 /// Result of copying one record.
@@ -72,12 +72,22 @@ impl Copy<'_> {
         retention: Retention,
         is_spent: bool,
     ) -> Result<Copied, StoreError> {
-        let draft = self.draft(retention);
+        // A reconciliation reads what a lost answer meant. A lapsed copy that a sweep frees is made again; what is
+        // only refused any more would run meanwhile.
+        let is_refused = is_spent && retention.refuses_spent;
+        let kept = self.record.on_lost_answer;
+        let on_lost_answer = if is_refused { uncertain_at_least(kept) } else { kept };
+        let draft = self.draft(retention, on_lost_answer);
         // Each further try means that the record changed meanwhile; after a few in a row it is left for later.
         for _ in 0..TRIES_MAX {
             if let Inserted::Stands(found) = self.to.insert(&draft).await? {
                 let is_same = found.record.fence == draft.fence;
                 match found.record.state.kind() {
+                    StateKind::Completed if is_same && is_freed(&found, outcome) => {
+                        let guard = Guard::Seen(found.record.seen());
+                        self.to.swap(draft.id, guard, Change::Remove, None).await?;
+                        continue;
+                    }
                     StateKind::Completed if is_same => return Ok(Copied::There),
                     // Broken off before, or copied while it was uncertain and settled since.
                     StateKind::Reserved | StateKind::Uncertain if is_same => {}
@@ -106,7 +116,9 @@ impl Copy<'_> {
     /// back, and the record looked at again.
     async fn uncertain(&self, ago: Duration) -> Result<Copied, StoreError> {
         let record = self.record;
-        if let Inserted::Stands(found) = self.to.insert(&self.draft(record.retention)).await? {
+        // Should nothing follow, the lapsed lease frees no key.
+        let draft = self.draft(record.retention, uncertain_at_least(record.on_lost_answer));
+        if let Inserted::Stands(found) = self.to.insert(&draft).await? {
             let is_same = found.record.fence == record.fence;
             match found.record.state.kind() {
                 StateKind::Reserved if is_same => {}
@@ -156,7 +168,7 @@ impl Copy<'_> {
     }
 
     /// A reservation under the record's own fence, so that late owners and repeated runs are recognised.
-    fn draft(&self, retention: Retention) -> Draft {
+    fn draft(&self, retention: Retention, on_lost_answer: OnLostAnswer) -> Draft {
         let record = self.record;
         let asked_ago = self.now.since(record.created_at);
         Draft {
@@ -166,15 +178,25 @@ impl Copy<'_> {
             operation: record.operation.clone(),
             fingerprint: record.fingerprint.clone(),
             fence: record.fence,
-            // Should nothing follow, the lapsed lease frees no key. The probe of a record moves with it.
-            on_lost_answer: match record.on_lost_answer {
-                OnLostAnswer::Resend => OnLostAnswer::Uncertain,
-                kept @ (OnLostAnswer::Uncertain | OnLostAnswer::Ask(_)) => kept,
-            },
+            on_lost_answer,
             retention,
             state: DraftState::Reserved { lease_for: LEASE, asked_ago },
         }
     }
+}
+
+/// The probe of a record moves with it.
+fn uncertain_at_least(on_lost_answer: OnLostAnswer) -> OnLostAnswer {
+    match on_lost_answer {
+        OnLostAnswer::Resend => OnLostAnswer::Uncertain,
+        kept @ (OnLostAnswer::Uncertain | OnLostAnswer::Ask(_)) => kept,
+    }
+}
+
+/// Returns true if `found` is a copy that a sweep freed before `outcome` was written.
+fn is_freed(found: &Found, outcome: &Outcome) -> bool {
+    let State::Completed { outcome: there, .. } = &found.record.state else { return false };
+    there.body == Body::Released && outcome.body != Body::Released
 }
 
 /// Rounded up, never down: stores keep what many records have in common once, and a length of its own for each

@@ -92,7 +92,7 @@ impl Delivering {
     pub(super) fn asked(&self, world: &mut World, worker: usize, claim: Claim, probed: &Probed) {
         let terms = self.terms(world);
         let moment = Moment { now: at(world.now), random: 0.0 };
-        let was_there = Some(!matches!(probed, Probed::Silent(_)));
+        let was_there = Some(matches!(probed, Probed::Happened(_) | Probed::NotHappened));
         world.workers[worker] =
             match after_probe(&world.claimed_message(&claim), &terms, probed, moment) {
                 Some(next) => ended(claim, next, was_there),

@@ -9,6 +9,7 @@ use http::{StatusCode, Uri};
 
 use super::destination::{HttpDestinationError, check_url};
 use super::exchange::{Answer, id_at, json};
+use super::statuses::not_there;
 use crate::ProbeForm;
 
 /// Stands for the message's wire key in a URL.
@@ -116,6 +117,9 @@ impl Probe {
                     Ok(None) => Probed::NotHappened,
                     Err(reason) => silent(answer, &reason),
                 }
+            }
+            status if not_there().contains(status.as_u16()) => {
+                Probed::NotThere(format!("answered {status}, as if it were not there"))
             }
             status => Probed::Silent(format!("answered {status}")),
         }

@@ -84,6 +84,13 @@ fn place(status: u16) -> Option<(usize, u64)> {
     Some((usize::from(index) / 64, 1 << (index % 64)))
 }
 
+/// Returns the statuses that are said before a request is looked at, and mostly by something in front of the
+/// destination. Not 303, by which a server sends a client on after it has done the work.
+pub(super) fn not_there() -> Statuses {
+    let statuses = [300..=302, 304..=399, 401..=401, 403..=405, 407..=407];
+    statuses.into_iter().fold(Statuses::NONE, Statuses::with)
+}
+
 impl Meanings {
     /// Returns `None` if one status was given two meanings. A status that was set is removed from the defaults:
     /// to call 404 a success, the settings need not repeat all refusals.
@@ -103,11 +110,7 @@ impl Meanings {
         let retry = Statuses::NONE.with(425..=425).with(429..=429);
         // 408: how much arrived is not known. 409: another request under the key may be at work.
         let open = Statuses::NONE.with(408..=409);
-        // Said before the message is looked at, and mostly by something in front of the destination. Not
-        // 303, by which a server sends a client on after it has done the work.
-        let not_there = [300..=302, 304..=399, 401..=401, 403..=405, 407..=407]
-            .into_iter()
-            .fold(Statuses::NONE, Statuses::with);
+        let not_there = not_there();
         let refused =
             Statuses::NONE.with(400..=499).without(retry).without(open).without(not_there);
         Some(Self {

@@ -64,7 +64,7 @@ impl DeliveryTask {
                 done.load = Some(Load::Answered(began_at.elapsed()));
                 done.was_there = Some(true);
             }
-            Probed::Silent(why) => {
+            Probed::Silent(why) | Probed::NotThere(why) => {
                 done.load = Some(Load::Overloaded);
                 done.was_there = Some(false);
                 done.cause = format!("asked, and not told: {why}");

@@ -232,20 +232,28 @@ async fn a_refusal_is_a_dead_letter_at_once_and_says_nothing_against_the_destina
 
 #[tokio::test(start_paused = true)]
 async fn a_destination_that_is_not_there_makes_no_dead_letters_and_is_left_alone() {
-    let (store, carrier) = (store(), Arc::new(Scripted::default()));
-    let keys: Vec<String> = (0..40).map(|number| format!("k{number}")).collect();
-    enqueue(&store, &keys.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    let deliver = deliver(&store, Terms { delivery_count_max: 1, ..honouring() }, &carrier);
-    carrier.plan(vec![Ending::NotThere; 12]);
-    deliver.run_until_idle().await.unwrap();
-    assert!(provider(&store).await.open_until.is_some());
-    assert!(carrier.got().len() < 10, "{:?}", carrier.got());
-    while states(&store).await.contains(&MessageState::Waiting) {
+    // What is not there does not answer a probe either.
+    for can_be_asked in [false, true] {
+        let (store, carrier) =
+            (store(), Arc::new(Scripted { can_be_asked, ..Scripted::default() }));
+        let away = vec![Probed::NotThere("answered 404".to_owned()); 12];
+        carrier.probed.lock().unwrap().extend(away);
+        carrier.probed.lock().unwrap().extend(vec![Probed::NotHappened; 12]);
+        let keys: Vec<String> = (0..40).map(|number| format!("k{number}")).collect();
+        enqueue(&store, &keys.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        let terms = Terms { delivery_count_max: 1, can_be_asked, ..honouring() };
+        let deliver = deliver(&store, terms, &carrier);
+        carrier.plan(vec![Ending::NotThere; 12]);
         deliver.run_until_idle().await.unwrap();
-        advance(Duration::from_secs(10)).await;
+        assert!(provider(&store).await.open_until.is_some());
+        assert!(carrier.got().len() < 10, "{:?}", carrier.got());
+        while states(&store).await.contains(&MessageState::Waiting) {
+            deliver.run_until_idle().await.unwrap();
+            advance(Duration::from_secs(10)).await;
+        }
+        assert_eq!(states(&store).await, [MessageState::Delivered; 40]);
+        assert_eq!(carrier.got().len(), 40 + 12);
     }
-    assert_eq!(states(&store).await, [MessageState::Delivered; 40]);
-    assert_eq!(carrier.got().len(), 40 + 12);
 }
 
 #[tokio::test(start_paused = true)]

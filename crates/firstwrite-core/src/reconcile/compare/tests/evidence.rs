@@ -46,12 +46,25 @@ fn an_absence_proves_nothing_where_something_contradicts_the_account() {
         (&[a1], &[a2], Contradiction::NoneBefore),
         // Another unit.
         (&[b1, a1], &[b2, "p902 k902 0.09EUR 9000"], Contradiction::Differs),
+        // An id that is none.
+        (&[b1, a1], &[b2, a2, "p7 k7 8EUR 600", "p7 k8 8EUR 600"], Contradiction::SharedId),
+        (&[b1, a1], &[b2, a2, "p7 k7 8EUR 600", "p7 k7 9EUR 600"], Contradiction::SharedId),
+        (&[b1, a1], &[b2, a2, "p7 k7 8EUR 600", "p7 k7 8CHF 600"], Contradiction::SharedId),
         // What was refused here was made there.
         (&[b1, a1, "3 k3 - 7EUR 600 closed"], &[b2, a2, "p3 k3 7EUR 600"], Contradiction::Differs),
     ] {
         let said = weighed(here, there, &sight());
         assert_eq!(said, ("unproven, found".to_owned(), vec![why]), "{here:?} {there:?}");
     }
+}
+
+/// An entry of theirs can be that of one of ours that was not read.
+#[test]
+fn an_absence_proves_nothing_beside_books_that_were_not_read_whole() {
+    let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
+    let sight = Sight { is_ours_complete: false, ..sight() };
+    let said = weighed(&[b1, a1], &[b2, a2], &sight);
+    assert_eq!(said, ("late".to_owned(), vec![]));
 }
 
 /// Two effects under one key are a duplicate. A second one of another amount is a stranger there, and so may be the

@@ -59,4 +59,15 @@ fn one_effect_for_two_requests_is_found() {
         &["p1 k1 5EUR 700"],
         &["differs by key, found", "matched by key"],
     );
+    // So is one that only its id names, and one that stands under the key of another request.
+    check(
+        &["1 k1 p1 5EUR 500 arrived", "2 k2 p1 5EUR 501 doubt"],
+        &["p1 - 5EUR 502"],
+        &["differs by id, found", "differs by id, found"],
+    );
+    check(
+        &["1 k1 - 5EUR 500 arrived", "2 k2 p1 5EUR 501 doubt"],
+        &["p1 k1 5EUR 502"],
+        &["matched by key", "differs by id, found"],
+    );
 }

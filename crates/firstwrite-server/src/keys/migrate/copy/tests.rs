@@ -2,7 +2,13 @@
 
 use std::sync::Arc;
 
+use firstwrite::reconcile::{
+    AnswerTemplate, RecordScope, Settings, Source, SourceError, SourcePage, Window, reconcile_once,
+};
+use firstwrite_core::BoxFuture;
+use firstwrite_core::outbox::wire_key;
 use firstwrite_core::protocol::{self, Force, Settlement};
+use firstwrite_core::reconcile::Theirs;
 use firstwrite_core::{Fence, MemoryStore, Outcome, Policy, Request};
 use firstwrite_testkit::{ManualClock, sample};
 
@@ -114,6 +120,81 @@ async fn what_has_ended_is_written_once_and_what_has_not_is_left() {
     scene.clock.advance(retention.replay_for + retention.linger_for);
     assert_eq!(scene.copy().await, Copied::Spent);
     assert_eq!(scene.new_state().await, None);
+}
+
+/// A reconciliation allows the payment of a resent request to be older than its record.
+#[tokio::test]
+async fn a_payment_that_a_resent_request_found_there_is_not_missing_after_a_move() {
+    let scene = Scene::with(completed(MINE, "done"), None).await;
+    let paid_at = scene.clock.now().minus(Duration::from_hours(10));
+    // Less is left of its retention than the payment is older.
+    scene.clock.advance(Duration::from_hours(20));
+    assert_eq!(scene.copy().await, Copied::Written);
+    let copy = scene.record(&scene.to).await.unwrap();
+    assert_eq!(copy.on_lost_answer, OnLostAnswer::Resend);
+    let key = wire_key(&format!("{}:charge", copy.key.as_str()), copy.id);
+    let entry = Theirs {
+        provider_id: "pay_1".to_owned(),
+        key: Some(key),
+        amount: None,
+        currency: None,
+        at: paid_at,
+        is_made: true,
+        raw: bytes::Bytes::new(),
+    };
+    let answer = AnswerTemplate::created("{}");
+    let scope = RecordScope::new("charge", &copy.operation, answer);
+    let settings =
+        Settings { messages: None, records: Some(scope), ..Settings::new("payments", "-") };
+    let window = Window { from: paid_at.minus(Duration::from_hours(1)), until: scene.clock.now() };
+    let source = Listed(entry);
+    let report = reconcile_once(&*scene.to, &source, &settings, window, &mut |_| {}).await.unwrap();
+    assert_eq!((report.classes.matched, report.found.len()), (1, 0), "{report:?}");
+}
+
+/// An account of one entry.
+#[derive(Debug)]
+struct Listed(Theirs);
+
+impl Source for Listed {
+    fn pull<'a>(
+        &'a self,
+        _window: Window,
+        _cursor: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<SourcePage, SourceError>> {
+        let entries = vec![self.0.clone()];
+        Box::pin(async { Ok(SourcePage { entries, ..SourcePage::default() }) })
+    }
+}
+
+/// The copying was killed after the reservation: its lease runs out, and a sweep frees it.
+#[tokio::test]
+async fn a_copy_that_was_broken_off_and_freed_is_made_again() {
+    let scene = Scene::with(completed(MINE, "done"), None).await;
+    let mut begun = reserved(MINE);
+    begun.state = DraftState::Reserved { lease_for: LEASE, asked_ago: Duration::ZERO };
+    scene.to.insert(&begun).await.unwrap();
+    scene.clock.advance(LEASE);
+    let swept = protocol::sweep_once(&*scene.to, 10).await.unwrap();
+    assert_eq!(swept.freed, 1);
+    assert_eq!(scene.copy().await, Copied::Written);
+    assert_eq!(scene.old().await.state.kind(), StateKind::Completed);
+    let State::Completed { outcome, .. } = scene.record(&scene.to).await.unwrap().state else {
+        panic!("it is completed");
+    };
+    assert_eq!(outcome, sample::outcome(201, "done"));
+}
+
+/// A key that is refused although its answer is gone stays refused, whatever ends the copying.
+#[tokio::test]
+async fn a_spent_record_is_never_free_in_the_middle_of_its_copy() {
+    let mut spent = completed(MINE, "done");
+    spent.retention.refuses_spent = true;
+    let scene = Scene::with(spent, None).await;
+    scene.clock.advance(policy().record_retention().replay_for);
+    assert_eq!(scene.copy().await, Copied::Written);
+    let copy = scene.record(&scene.to).await.unwrap();
+    assert_eq!(copy.on_lost_answer, OnLostAnswer::Uncertain);
 }
 
 #[tokio::test]

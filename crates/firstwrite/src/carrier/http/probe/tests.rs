@@ -35,7 +35,7 @@ fn one_thing_is_there_or_not() {
     assert_eq!(one().read(&answer(200, r#"{"id":"ch_1"}"#), "k", AT), happened("ch_1"));
     assert_eq!(one().read(&answer(404, ""), "k", AT), Probed::NotHappened);
     for (status, body) in
-        [(200, "{}"), (200, "<html>"), (201, r#"{"id":"ch_1"}"#), (302, ""), (410, ""), (500, "")]
+        [(200, "{}"), (200, "<html>"), (201, r#"{"id":"ch_1"}"#), (303, ""), (410, ""), (500, "")]
     {
         assert!(
             matches!(one().read(&answer(status, body), "k", AT), Probed::Silent(_)),
@@ -44,15 +44,20 @@ fn one_thing_is_there_or_not() {
     }
 }
 
-/// A probe with a wrong path gets 404 for everything.
+/// A probe with a wrong path gets 404 for everything, and a login or a router redirects it.
 #[test]
 fn a_status_that_is_not_stated_says_nothing() {
     let settings = ProbeSettings::one("https://a.test/{key}", "/id".parse().unwrap());
     let probe = Probe::new(settings).unwrap();
-    for status in [204, 404, 410] {
+    for status in [204, 303, 410, 429, 500] {
         let probed = probe.read(&answer(status, ""), "k", AT);
         assert!(matches!(probed, Probed::Silent(_)), "{status}");
     }
+    for status in [302, 401, 403, 404, 407] {
+        let probed = probe.read(&answer(status, ""), "k", AT);
+        assert!(matches!(probed, Probed::NotThere(_)), "{status}");
+    }
+    assert!(matches!(list().read(&answer(404, ""), "k", AT), Probed::NotThere(_)));
     assert_eq!(probe.read(&answer(200, r#"{"id":"ch_1"}"#), "k", AT), happened("ch_1"));
 }
 
@@ -71,7 +76,6 @@ fn a_list_is_empty_or_has_the_key_once() {
         (200, r#"{"data":[{"id":"ch_1","key":"k"},{"id":"ch_2","key":"k"}]}"#),
         (200, r#"{"data":[{"key":"k"}]}"#),
         (200, "[]"),
-        (404, ""),
         (500, r#"{"data":[]}"#),
     ] {
         let probed = list().read(&answer(status, body), "k", AT);
