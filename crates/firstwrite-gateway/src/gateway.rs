@@ -196,7 +196,7 @@ pub(crate) fn stack(
     if let Some(metrics) = &metrics {
         metrics.know(operations.names());
     }
-    let attempts_max = calling.attempts_max;
+    let attempts_max = calling.seats_max();
     let mut layer = IdempotencyLayer::new(Arc::clone(store))
         .attempts_max(attempts_max)
         .tenant_attempts_max(calling.tenant_part_of(attempts_max));
