@@ -33,6 +33,8 @@ pub struct Gateway {
     address: SocketAddr,
     store: Arc<dyn Store>,
     current: watch::Sender<Arc<Stack>>,
+    /// Those before, where requests or attempts were under way at the last reload.
+    former: Mutex<Vec<Arc<Stack>>>,
     background: Mutex<BackgroundTasks>,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
@@ -106,7 +108,8 @@ impl Gateway {
             let (Ok(()) | Err(_)) = stopped.await;
         }));
         let background = Mutex::new(BackgroundTasks::start(&store, calls, counting));
-        Ok(Self { address, store, current, background, stop, serving, worker_threads })
+        let former = Mutex::default();
+        Ok(Self { address, store, current, former, background, stop, serving, worker_threads })
     }
 
     /// Returns the address that the gateway listens on.
@@ -126,23 +129,28 @@ impl Gateway {
         if let Some(counting) = former.counting.filter(|_| !is_counting) {
             counting.tenant_usage.forget();
         }
-        self.current.send_replace(Arc::new(stack));
+        let mut stacks = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+        stacks.push(self.current.send_replace(Arc::new(stack)));
+        stacks.retain(|stack| Arc::strong_count(stack) > 1 || !stack.is_drained());
         Ok(())
     }
 
     /// Accepts nothing more, and lets what is under way end within `drain`.
     pub async fn stop(self, drain: Duration) -> Drained {
-        let Self { current, background, stop, mut serving, worker_threads, .. } = self;
+        let Self { current, former, background, stop, mut serving, worker_threads, .. } = self;
         background.into_inner().unwrap_or_else(PoisonError::into_inner).task.abort();
         // Without a receiver, it has stopped already.
         let (Ok(()) | Err(())) = stop.send(());
-        let stack = Arc::clone(&current.borrow());
+        let mut stacks = former.into_inner().unwrap_or_else(PoisonError::into_inner);
+        stacks.push(Arc::clone(&current.borrow()));
         let draining = async {
             if let Err(error) = (&mut serving).await {
                 tracing::error!(%error, "serving ended in a panic");
             }
             // An attempt goes on when its caller has hung up.
-            stack.drained().await;
+            for stack in stacks {
+                stack.drained().await;
+            }
         };
         let drained = match timeout(drain, draining).await {
             Ok(()) => Drained::All,
@@ -196,7 +204,7 @@ pub(crate) fn stack(
     if let Some(metrics) = &metrics {
         metrics.know(operations.names());
     }
-    let attempts_max = calling.attempts_max;
+    let attempts_max = calling.seats_max();
     let mut layer = IdempotencyLayer::new(Arc::clone(store))
         .attempts_max(attempts_max)
         .tenant_attempts_max(calling.tenant_part_of(attempts_max));

@@ -43,8 +43,9 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// The largest frame of HTTP/2, which is the smallest that may be asked for.
 const FRAME_BYTES_MAX: u32 = 16 * 1024;
-/// Bytes that one HTTP/2 stream may have waiting to be sent. Times the streams, a connection whose client reads
-/// nothing holds 8 MiB until it is closed.
+/// Bytes that one HTTP/2 stream may have waiting to be sent; the last piece of an answer may go beyond. Times the
+/// streams, a connection whose client takes nothing holds 10 MiB, and what is gathered of the answers, until it is
+/// closed.
 const STREAM_SEND_BYTES_MAX: usize = 64 * 1024;
 /// Number of streams that a client may have begun and reset before they were looked at.
 const RESETS_PENDING_MAX: usize = 20;
@@ -216,9 +217,8 @@ impl Talk {
                 request.extensions_mut().insert(leaving.clone());
             }
             let stack = Arc::clone(&current.borrow());
-            let (peer, answering) = (peer.clone(), answering.clone());
-            answering.begins();
-            async move { stack.answer(request, &peer).await.map(|it| answering.watch(it)) }
+            let (peer, exchange) = (peer.clone(), answering.begins(request.version()));
+            async move { stack.answer(request, &peer).await.map(|it| exchange.watch(it)) }
         });
         let connection = self.protocols.serve_connection_with_upgrades(TokioIo::new(io), service);
         let ended = watcher.watch(connection.into_owned()).await;

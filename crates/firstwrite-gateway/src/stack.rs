@@ -14,7 +14,7 @@ mod failures;
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -113,6 +113,12 @@ impl Stack {
 
     pub(crate) fn calls(&self) -> &Arc<Calls> {
         &self.calls
+    }
+
+    /// Returns true if no attempt is under way.
+    pub(crate) fn is_drained(&self) -> bool {
+        let drained = std::pin::pin!(self.layer.drained());
+        drained.poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     /// Waits until no attempt is under way.

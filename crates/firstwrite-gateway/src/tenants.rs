@@ -49,6 +49,7 @@ mod certificate;
 pub(crate) mod fuzzing;
 mod identity;
 mod jwt;
+mod naming;
 mod network;
 mod reason;
 pub mod settings;
@@ -60,6 +61,7 @@ use certificate::Certificates;
 pub use identity::Identity;
 pub(crate) use identity::{is_unverified, owner};
 use jwt::Jwt;
+use naming::Naming;
 pub use network::Network;
 use reason::Reason;
 use settings::{Anonymous, Source};
@@ -73,6 +75,7 @@ pub struct Tenants {
     operations: Option<Arc<dyn PolicyResolver>>,
     clock: Box<dyn Fn() -> SystemTime + Send + Sync>,
     challenge: Option<&'static str>,
+    naming: Vec<Naming>,
 }
 
 /// A source, ready to be asked.
@@ -115,6 +118,7 @@ impl Tenants {
         let sources = verifiers(settings)?;
         Ok(Self {
             challenge: challenge(&sources),
+            naming: naming::of(settings)?,
             sources,
             anonymous: settings.anonymous.clone(),
             operations: None,
@@ -133,6 +137,13 @@ impl Tenants {
     /// Returns the identity of the sender, or the refusal to answer with.
     pub fn identify(&self, request: &Parts) -> Result<Identity, Rejection> {
         self.ask(request).map_err(Refusal::into_rejection)
+    }
+
+    /// Returns what names callers, in the order in which it is asked. With another list, callers are other tenants,
+    /// to whom keys that they used are new. Without secrets, and without what changes nobody's name: keys of
+    /// issuers, tables of API keys, addresses of proxies.
+    pub fn naming(&self, with_principals: bool) -> Vec<String> {
+        self.naming.iter().map(|naming| naming.text(with_principals)).collect()
     }
 
     /// Returns true if some callers are verified here, so that others must not crowd them out.

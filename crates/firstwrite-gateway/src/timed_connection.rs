@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Re
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, timeout};
 
-use crate::answering::Answering;
+use crate::answering::{Answering, TICKS_MAX};
 use crate::refusals;
 
 /// Timeouts for a client that keeps its connection waiting.
@@ -19,7 +19,7 @@ use crate::refusals;
 pub(crate) struct Patience {
     /// Until it has said which version of HTTP it speaks. From then on hyper keeps the time.
     pub(crate) first_bytes: Duration,
-    /// While it takes nothing of what it is sent.
+    /// While it takes nothing of what it is sent, or of one of its answers (HTTP/2).
     pub(crate) taken: Duration,
 }
 
@@ -34,6 +34,9 @@ pub(crate) struct TimedConnection<T> {
     is_waiting: bool,
     /// Created on the first wait; most connections never wait.
     alarm: Option<Pin<Box<Sleep>>>,
+    /// The next tick of [`Answering`] (HTTP/2).
+    next_tick: Option<Pin<Box<Sleep>>>,
+    is_ticking: bool,
     answering: Answering,
     base: ProblemBase,
     /// Bytes that replace something hyper writes.
@@ -107,6 +110,8 @@ impl<T> TimedConnection<T> {
             asked: Asked::Nothing,
             is_waiting: false,
             alarm: None,
+            next_tick: None,
+            is_ticking: false,
             answering,
             base,
             instead: None,
@@ -157,6 +162,31 @@ impl<T> TimedConnection<T> {
         alarm.as_mut().poll(context).map(|()| io::ErrorKind::TimedOut.into())
     }
 
+    /// An error once the client has left a piece of an answer where it is for too long, whatever else it does.
+    fn tick(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+        if !self.is_ticking && self.answering.is_idle() {
+            return Poll::Pending;
+        }
+        let every = (self.patience.taken / TICKS_MAX).max(Duration::from_millis(1));
+        let next_tick = self.next_tick.get_or_insert_with(|| Box::pin(tokio::time::sleep(every)));
+        if !self.is_ticking {
+            self.is_ticking = true;
+            next_tick.as_mut().reset(Instant::now() + every);
+        }
+        while next_tick.as_mut().poll(context).is_ready() {
+            if !self.answering.tick() {
+                return Poll::Ready(io::ErrorKind::TimedOut.into());
+            }
+            // One that is idle need not be woken until it has another request.
+            self.is_ticking = !self.answering.is_idle();
+            if !self.is_ticking {
+                break;
+            }
+            next_tick.as_mut().reset(Instant::now() + every);
+        }
+        Poll::Pending
+    }
+
     /// Passes on the result of a write, and starts the timeout while it is pending.
     fn sent<R>(
         &mut self,
@@ -188,6 +218,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for TimedConnection<T> {
             Poll::Pending if matches!(this.version, Version::Open(_)) => {
                 this.wait(this.patience.first_bytes, context).map(Err)
             }
+            Poll::Pending if this.version == Version::Http2 => this.tick(context).map(Err),
             polled @ (Poll::Ready(Err(_)) | Poll::Pending) => polled,
         }
     }

@@ -57,11 +57,12 @@ pub struct Calling {
     /// sent; who comes beyond is told to come back. As many again of answers that are gathered to be kept; what
     /// comes beyond is passed on and not kept.
     pub held_bytes_max: usize,
-    /// Attempts that are under way at the same time, of all clients together. An attempt goes on when its
-    /// client hangs up, so the number of connections is no limit to it.
+    /// Attempts that are under way at the same time, of all clients together, where as many calls have room. An
+    /// attempt goes on when its client hangs up, so the number of connections is no limit to it.
     pub attempts_max: usize,
-    /// Connections to upstreams at the same time. Half of them, or `attempts_max` where that is less, are for
-    /// attempts under keys alone; the others bound the requests without protection that are under way.
+    /// Connections to upstreams at the same time. Half of them, or `attempts_max` and a few where that is less, are
+    /// for attempts under keys and probes alone; the others bound the requests without protection that are under
+    /// way.
     pub upstream_connections_max: usize,
     /// The part of `held_bytes_max` and `attempts_max` that is a tenant's share, and where callers are verified
     /// here, also the share of all others together. More than 0, at most 1.
@@ -124,6 +125,9 @@ pub struct UpstreamError(String);
 
 /// A connection that was kept may turn out to be closed; of two in a row, the next one is new.
 const KEPT_TRIED_MAX: usize = 2;
+
+/// Calls for probes alone, beside those of attempts: about as many as are asked in a turn.
+const PROBES_MAX: usize = 64;
 
 /// A call does not begin later than this before its attempt's lease ends: what is on its way needs time too.
 const LEASE_LEFT_MIN: Duration = Duration::from_millis(100);
@@ -403,6 +407,19 @@ impl Default for Calling {
 impl Calling {
     /// One for each client's connection, and one for each attempt.
     pub const UPSTREAM_CONNECTIONS_MAX: usize = 30_000;
+
+    /// Number of calls under keys, and of probes, that may be under way.
+    pub(crate) fn protected_max(&self) -> usize {
+        let wanted = self.attempts_max.saturating_add(PROBES_MAX);
+        wanted.min(self.upstream_connections_max / 2).max(1)
+    }
+
+    /// Number of attempts that may be under way. Each finds room for its call: where calls wait for room, they
+    /// wait in turn, whichever tenant's they are.
+    pub(crate) fn seats_max(&self) -> usize {
+        let protected_max = self.protected_max();
+        self.attempts_max.min(protected_max - PROBES_MAX.min(protected_max / 4))
+    }
 
     /// A tenant's share of so many, at least one.
     pub(crate) fn tenant_part_of(&self, all: usize) -> usize {

@@ -6,8 +6,8 @@
 //!    the outcome, so keys can be rotated.
 //! 3. What is sealed is bound to its record, its attempt (fence), its status, and to whether it is
 //!    interim. Copied to another record or attempt, or altered by one bit, it does not open.
-//! 4. What does not open is an error ([`StoreErrorKind::Corrupt`]) and a line in the log with the
-//!    record's id; in a listing it stays sealed. Nothing of it is handed out.
+//! 4. What does not open is an error ([`StoreErrorKind::Corrupt`]) that says why; who asked for it logs that,
+//!    within limits. In a listing it stays sealed. Nothing of it is handed out.
 //! 5. An outcome that is not sealed does not open either: another program put it there. Where outcomes from
 //!    before sealing stand, or an application completes records itself, the ring is told to read them
 //!    ([`KeyRing::reading_plain`]). The stored form tells them apart, whatever an outcome contains.
@@ -174,7 +174,7 @@ impl SealedStore {
                 Ok(Found { record, now })
             }
             Err(why) => {
-                tracing::error!(record_id = %record.id, %why, "an outcome cannot be opened");
+                tracing::debug!(record_id = %record.id, %why, "an outcome cannot be opened");
                 let error = StoreError::definite(StoreErrorKind::Corrupt, "opening an outcome");
                 Err(error.caused_by(why))
             }

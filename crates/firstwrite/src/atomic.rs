@@ -155,8 +155,7 @@ pub(crate) async fn attempt(
         }
         Ok(Opened::Refused(verdict, found)) => Ended::stands(verdict, found.as_deref()),
         Err(error) => {
-            let record_id = exchange.request.id;
-            tracing::error!(%error, %record_id, "a key could not be looked up");
+            shared.lines.not_looked_up(&error, Some(exchange.request.id));
             Ended::StoreFailed(error.kind())
         }
     };

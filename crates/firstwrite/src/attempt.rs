@@ -108,7 +108,7 @@ async fn refused_as_new(shared: &Shared, exchange: &Exchange) -> Option<Ended> {
         Ok(Some(_stands)) => None,
         Ok(None) => Some(Ended::Refused(Box::new(refusal))),
         Err(error) => {
-            tracing::error!(%error, record_id = %request.id, "a key could not be looked up");
+            shared.lines.not_looked_up(&error, Some(request.id));
             Some(Ended::StoreFailed(error.kind()))
         }
     }

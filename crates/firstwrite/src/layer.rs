@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::{
-    KeyRequirement, Mode, Policy, PolicyError, ProblemBase, Secrets, Store, Tenant,
+    KeyRequirement, Mode, Policy, PolicyError, ProblemBase, RecordId, Secrets, Store, StoreError,
+    Tenant,
 };
 use http::{Method, Response};
 use tokio::sync::Semaphore;
@@ -55,11 +56,44 @@ pub(crate) struct Shared {
     withdrawals: Arc<Semaphore>,
 }
 
-/// Log lines that are limited in rate, since overload repeats them.
+/// Log lines that are limited in rate, since overload repeats them, and a store that is away.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     pub(crate) too_many: Seldom,
     pub(crate) no_room: Seldom,
+    not_reserved: Seldom,
+    not_looked_up: Seldom,
+    not_freed: Seldom,
+}
+
+impl Lines {
+    pub(crate) fn not_reserved(&self, error: &StoreError, record_id: RecordId) {
+        match self.not_reserved.now() {
+            Some(left_out) => {
+                tracing::error!(%error, %record_id, left_out, "a key could not be reserved");
+            }
+            None => tracing::debug!(%error, %record_id, "a key could not be reserved"),
+        }
+    }
+
+    pub(crate) fn not_looked_up(&self, error: &StoreError, record_id: Option<RecordId>) {
+        let record_id = record_id.map(tracing::field::display);
+        match self.not_looked_up.now() {
+            Some(left_out) => {
+                tracing::error!(%error, record_id, left_out, "a key could not be looked up");
+            }
+            None => tracing::debug!(%error, record_id, "a key could not be looked up"),
+        }
+    }
+
+    fn not_freed(&self, record_id: RecordId, why: &'static str) {
+        match self.not_freed.now() {
+            Some(left_out) => {
+                tracing::error!(%record_id, why, left_out, "a key is left to its lease");
+            }
+            None => tracing::debug!(%record_id, why, "a key is left to its lease"),
+        }
+    }
 }
 
 /// More than a process can do at once, and far less than fills its memory.
@@ -86,11 +120,13 @@ impl Shared {
     /// Takes a reservation back under which nothing was run, when the store is back.
     pub(crate) async fn withdraw(&self, withdrawal: Withdrawal, lease: Duration) {
         let Ok(_permit) = self.withdrawals.try_acquire() else {
-            let record_id = withdrawal.id;
-            tracing::error!(%record_id, "too many keys wait to be freed; one is left to its lease");
+            self.lines.not_freed(withdrawal.id, "too many wait to be freed");
             return;
         };
-        withdrawal.run(&*self.store, lease).await;
+        let record_id = withdrawal.id;
+        if !withdrawal.run(&*self.store, lease).await {
+            self.lines.not_freed(record_id, "nothing was run under it, and it could not be freed");
+        }
     }
 }
 

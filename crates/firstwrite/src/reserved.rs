@@ -98,7 +98,7 @@ pub(crate) async fn attempt(
         }
         Err(unreserved) => {
             let error = unreserved.error;
-            tracing::error!(%error, record_id = %request.id, "a key could not be reserved");
+            shared.lines.not_reserved(&error, request.id);
             if !unreserved.may_stand.is_empty() {
                 withdrawal = Some(Withdrawal::unbegun(request.id, unreserved.may_stand, policy));
             }
@@ -206,6 +206,7 @@ impl RunningReservation<'_> {
         let Self { store, observer, exchange, mut reservation, lease } = self;
         let (record_id, fence) = (reservation.id(), reservation.fence());
         let mut pauses = Pauses::new();
+        let mut is_first = true;
         loop {
             match protocol::complete(store, reservation, outcome.clone()).await {
                 Ok(Completed::Kept { retained_until }) => {
@@ -219,7 +220,10 @@ impl RunningReservation<'_> {
                 }
                 Err(undone) => {
                     let error = &undone.error;
-                    tracing::error!(%error, %record_id, "an outcome could not be written");
+                    if is_first {
+                        tracing::error!(%error, %record_id, "an outcome could not be written");
+                    }
+                    is_first = false;
                     let unknown = || respond::rejection(&Rejection::outcome_unknown_now());
                     let Some(pause) = pauses.next() else {
                         tracing::error!(%record_id, "an outcome was given up; it waits for proof");

@@ -340,7 +340,7 @@ async fn standing(
     let found = match shared.store.get(exchange.request.id).await {
         Ok(found) => found,
         Err(error) => {
-            tracing::error!(%error, "a key could not be looked up");
+            shared.lines.not_looked_up(&error, Some(exchange.request.id));
             return Ok(respond::store_failed(error.kind()));
         }
     };

@@ -85,7 +85,7 @@ async fn look_up(shared: &Shared, ids: Vec<RecordId>, wait: Duration) -> Respons
         let (found, in_flight) = match find(shared, &ids).await {
             Ok(found) => found,
             Err(error) => {
-                tracing::error!(%error, "a record could not be looked up");
+                shared.lines.not_looked_up(&error, None);
                 if error.kind() == StoreErrorKind::HistoryLost {
                     return respond::store_failed(error.kind());
                 }

@@ -98,8 +98,8 @@ impl Withdrawal {
     ///
     /// A write whose acknowledgement was lost may still be on its way, also to a store that stands still: it carries
     /// out what it was sent when it goes on. Where nothing was found, the store is therefore asked again until it
-    /// has answered for as long as the lease of such a write, `lease`.
-    pub(crate) async fn run(mut self, store: &dyn Store, lease: Duration) {
+    /// has answered for as long as the lease of such a write, `lease`. Returns false if it gave up before.
+    pub(crate) async fn run(mut self, store: &dyn Store, lease: Duration) -> bool {
         let record_id = self.id;
         // Counted from the first answer: between the last failure and that answer the store may have stood still.
         let mut answers_since: Option<Instant> = None;
@@ -124,12 +124,12 @@ impl Withdrawal {
             if failed {
                 answers_since = None;
             } else if left.is_empty() || is_last {
-                return;
+                return true;
             } else {
                 answers_since.get_or_insert_with(Instant::now);
             }
             self.fences = left;
         }
-        tracing::error!(%record_id, "a key under which nothing was run could not be freed");
+        false
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Open(Arc<AtomicUsize>);
 impl Room {
     pub(super) fn new(calling: &Calling) -> Self {
         let open_max = calling.upstream_connections_max.min(Semaphore::MAX_PERMITS);
-        let protected = calling.attempts_max.min(open_max / 2).max(1);
+        let protected = calling.protected_max().min(Semaphore::MAX_PERMITS);
         let passing = open_max.saturating_sub(protected).max(1);
         let permits = |count| Arc::new(Semaphore::new(count));
         let open = Arc::default();

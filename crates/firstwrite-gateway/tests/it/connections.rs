@@ -149,6 +149,37 @@ async fn stopping_lets_an_attempt_end_whose_caller_has_hung_up() {
     assert!(ask(next.address(), &post("k", "{}")).await.is_replay());
 }
 
+/// An attempt goes on under the rules that it began with.
+#[tokio::test]
+async fn stopping_waits_for_attempts_from_before_a_reload() {
+    for (releases, drained) in [(1, Drained::CutOff), (2, Drained::All)] {
+        let (upstream, store) = (Upstream::start().await, Arc::new(memory_store()));
+        upstream.does(Script::AnswerLater(answer("201 Created", "", "made")));
+        let gateway = start_on(Arc::clone(&store), rules(&[&upstream])).await;
+        for key in ["k", "another"] {
+            let mut gone = Client::connect(gateway.address()).await;
+            gone.send(&post(key, "{}")).await;
+            upstream.arrived().await;
+            drop(gone);
+            let mut idle = Client::connect(gateway.address()).await;
+            assert_eq!(idle.ask(&post(key, "{}")).await.code(), "in-progress");
+            gateway.reload(rules(&[&upstream])).unwrap();
+        }
+        for _ in 0..releases {
+            upstream.release();
+            tokio::task::yield_now().await;
+        }
+        let patience = if releases == 1 { 200 } else { 20_000 };
+        assert_eq!(gateway.stop(Duration::from_millis(patience)).await, drained);
+        let next = start_on(store, rules(&[&upstream])).await;
+        let mut kept = 0;
+        for key in ["k", "another"] {
+            kept += usize::from(ask(next.address(), &post(key, "{}")).await.is_replay());
+        }
+        assert_eq!(kept, releases);
+    }
+}
+
 #[tokio::test]
 async fn stopping_has_a_deadline() {
     let upstream = Upstream::start().await;

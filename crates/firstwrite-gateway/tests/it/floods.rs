@@ -4,17 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite::memory_store;
-use firstwrite_gateway::{Calling, Gateway, Listening, Rules};
-use tokio::io::AsyncWriteExt as _;
+use firstwrite_gateway::{Calling, Gateway, Listening, Rules, Target};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::client::{Client, ask, post};
 use crate::frames::{
-    CONTINUATION, Came, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, PING, RST_STREAM, SETTINGS,
-    block, frame, get, put,
+    ACK, CONTINUATION, Came, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, PING, PREFACE,
+    RST_STREAM, SETTINGS, WINDOW_UPDATE, block, frame, get, put,
 };
 use crate::gateway::{anywhere, rules, start};
 use crate::upstream::{Script, Upstream, answer};
+use crate::wire;
 
 /// Thousands of frames, and more than any of them may send.
 const MANY: u32 = 2000;
@@ -113,6 +116,100 @@ async fn tunnels_that_stay() {
     assert_eq!(ask(gateway.address(), wish).await.status(), 503);
     drop(tunnels.pop());
     is_let_in(&gateway, wish).await;
+}
+
+/// A client that gives its streams no window holds every answer, and acknowledges a PING all the same.
+#[tokio::test]
+async fn answers_that_nobody_takes() {
+    let upstream = Upstream::start().await;
+    let usual = rules(&[&upstream]);
+    let calling = Calling { upstream_connections_max: 8, ..usual.calling.clone() };
+    let listening = Listening { taken_within: SHORT, ..anywhere() };
+    let rules = Rules { calling, ..usual };
+    let gateway = Gateway::start(Arc::new(memory_store()), &listening, rules).await.unwrap();
+    // The second takes the first byte of each answer.
+    for window in [0, 1] {
+        let mut honest = Frames::connect(gateway.address()).await;
+        honest.send(&[&get(1)]).await;
+        assert_eq!(honest.came(1).await, Came::Answer);
+        let mut connection = Frames::silent(gateway.address()).await;
+        let settings = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, window]);
+        connection.send(&[PREFACE, &settings, &frame(SETTINGS, ACK, 0, &[])]).await;
+        let gets: Vec<u8> = (0..128).flat_map(|number| get(number * 2 + 1)).collect();
+        connection.send(&[&gets]).await;
+        assert_eq!(connection.came(127).await, Came::Answer);
+        is_let_in(&gateway, "GET /other HTTP/1.1\r\nhost: a\r\n\r\n").await;
+        assert!(matches!(connection.came(u32::MAX).await, Came::GoAway(_) | Came::End));
+        // A connection whose answers were taken stays.
+        honest.send(&[&get(3)]).await;
+        assert_eq!(honest.came(3).await, Came::Answer);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_taken_in_small_windows_arrives_whole() {
+    let body: String = (0..10_000).map(|number| format!("{number:04}")).collect();
+    let upstream = Upstream::start().await;
+    upstream.does(Script::Answer(answer("200 OK", "", &body)));
+    let gateway = start(rules(&[&upstream])).await;
+    let mut connection = Frames::silent(gateway.address()).await;
+    let settings = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 1]);
+    connection.send(&[PREFACE, &settings, &frame(SETTINGS, ACK, 0, &[]), &get(1)]).await;
+    let mut taken = Vec::new();
+    while taken.len() < body.len() {
+        let came = connection.read().await.expect("more of the answer");
+        if came.kind == DATA {
+            taken.extend(came.payload);
+            connection.send(&[&frame(WINDOW_UPDATE, 0, 1, &[0, 0, 4, 0])]).await;
+        }
+    }
+    assert!(taken == body.as_bytes());
+}
+
+/// The upstream keeps the rest of an answer to itself, which is no fault of the client.
+#[tokio::test]
+async fn an_answer_that_stops_coming_is_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (goes_on, may_go_on) = oneshot::channel();
+    tokio::spawn(async move {
+        let (first, _) = listener.accept().await.unwrap();
+        let mut first = BufReader::new(first);
+        wire::read(&mut first).await.unwrap().unwrap();
+        first.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nma").await.unwrap();
+        let (second, _) = listener.accept().await.unwrap();
+        let mut second = BufReader::new(second);
+        wire::read(&mut second).await.unwrap().unwrap();
+        second.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nmade").await.unwrap();
+        may_go_on.await.unwrap();
+        first.write_all(b"de").await.unwrap();
+        assert_eq!(first.read(&mut [0]).await.unwrap_or(0), 0);
+    });
+    let upstreams = vec![Target::new(&format!("http://{address}")).unwrap()];
+    let listening = Listening { taken_within: SHORT, ..anywhere() };
+    let rules = Rules { upstreams, ..rules(&[]) };
+    let gateway = Gateway::start(Arc::new(memory_store()), &listening, rules).await.unwrap();
+    let mut connection = Frames::connect(gateway.address()).await;
+    connection.send(&[&get(1)]).await;
+    assert_eq!(connection.came(1).await, Came::Answer);
+    assert_eq!(data(&mut connection).await, b"ma");
+    // It takes the time that nothing may be taken for.
+    let mut other = Frames::silent(gateway.address()).await;
+    let settings = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    other.send(&[PREFACE, &settings, &frame(SETTINGS, ACK, 0, &[]), &get(1)]).await;
+    assert!(matches!(other.came(u32::MAX).await, Came::GoAway(_) | Came::End));
+    goes_on.send(()).unwrap();
+    assert_eq!(data(&mut connection).await, b"de");
+}
+
+/// What comes next of a body.
+async fn data(connection: &mut Frames) -> Vec<u8> {
+    loop {
+        let frame = connection.read().await.expect("more of the answer");
+        if frame.kind == DATA {
+            return frame.payload;
+        }
+    }
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::client::{Client, ask, keyed, post};
-use crate::gateway::{away_store, by, rules, start, start_on};
+use crate::gateway::{anybody, away_store, by, rules, start, start_on};
 use crate::scrape::Watched;
 use crate::upstream::{Script, Upstream, answer};
 use crate::wire::{Message, read_head};
@@ -339,6 +339,39 @@ async fn one_tenant_has_all_attempts_until_another_one_wants_some() {
         // As many answers wait as there are, and each release lets one of them go.
         upstream.release();
         assert_eq!(other.read().await.unwrap().status(), 201);
+    }
+}
+
+/// Attempts beyond the connections to the API wait where they are shared out, and not in a line of their own.
+#[tokio::test]
+async fn attempts_without_a_connection_to_the_api_are_shared_out_too() {
+    for (tenants, other) in
+        [(anybody(), "authorization: Bearer b\r\n"), (some_verified(), "x-tenant: acme\r\n")]
+    {
+        let upstream = Upstream::start().await;
+        upstream.does(Script::AnswerLater(answer("201 Created", "", "made")));
+        let usual = rules(&[&upstream]);
+        let calling =
+            Calling { attempts_max: 100, upstream_connections_max: 8, ..usual.calling.clone() };
+        let gateway = start(Rules { calling, tenants: by(&tenants), ..usual }).await;
+        for number in 0..20 {
+            // One tenant, or several that nobody verified and that count as one.
+            let who = if other.starts_with("x-") { number } else { 0 };
+            let early = format!("authorization: Bearer a{who}\r\nprefer: respond-async\r\n");
+            let request = keyed("/pay", &format!("early-{number}"), &early, "{}");
+            let answered = ask(gateway.address(), &request).await;
+            assert_eq!(answered.status(), if number < 3 { 202 } else { 503 }, "{number}");
+        }
+        for _ in 0..3 {
+            upstream.arrived().await;
+        }
+        let mut client = Client::connect(gateway.address()).await;
+        client.send(&keyed("/pay", "k", other, "{}")).await;
+        upstream.release();
+        timeout(PATIENCE, upstream.arrived()).await.expect("the other one is passed on");
+        let next = upstream.seen().pop().unwrap();
+        let key = next.header("firstwrite-key").unwrap();
+        assert_eq!(key, "k");
     }
 }
 

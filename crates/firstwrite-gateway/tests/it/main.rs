@@ -18,6 +18,7 @@ mod identity;
 mod keys;
 mod late;
 mod limits;
+mod logs;
 mod names;
 mod noise;
 mod operator;

@@ -65,7 +65,7 @@ pub(crate) struct GatewayFlags {
     /// Open a Redis store also where the server evicts or forgets keys, which then run twice
     #[arg(long)]
     pub(crate) accept_key_loss: bool,
-    /// Start although `forward_key` or `bind_to_principal` changed: keys used before may run again
+    /// Start although `forward_key`, `bind_to_principal` or what names tenants changed: keys used before may run again
     #[arg(long)]
     pub(crate) accept_changed_keys: bool,
     /// Cache completed records of a PostgreSQL store there, such as `redis://127.0.0.1:6379`

@@ -89,11 +89,12 @@ pub(crate) struct GatewaySection {
     /// Bytes of protected bodies in memory at the same time, and as many again of answers that are gathered to
     /// be kept. Default: `268435456`.
     held_bytes_max: Option<NonZeroUsize>,
-    /// Attempts under way at the same time, of all clients together. Default: `10000`.
+    /// Attempts under way at the same time, of all clients together, where `upstream_connections_max` has room for
+    /// as many. Default: `10000`.
     attempts_max: Option<NonZeroUsize>,
-    /// Connections to upstreams at the same time. Half of them, or `attempts_max` where that is less, are for
-    /// attempts under keys; the rest bounds the unprotected requests under way, which get 503 beyond it. Fewer
-    /// where the system grants fewer open files beside `connections_max`. Default: `30000`.
+    /// Connections to upstreams at the same time. Half of them, or `attempts_max` and 64 where that is less, are for
+    /// attempts under keys and probes; the rest bounds the unprotected requests under way, which get 503 beyond it.
+    /// Fewer where the system grants fewer open files beside `connections_max`. Default: `30000`.
     upstream_connections_max: Option<NonZeroUsize>,
     /// Part of `attempts_max` and `held_bytes_max` that is one tenant's share. Who has its share of attempts comes
     /// behind those who have less; who has its share of bytes gets room in their first half only, or in three

@@ -30,6 +30,9 @@ pub(super) struct Contract {
     binds_others: bool,
     /// The same for the operations that have one.
     binds: BTreeMap<String, bool>,
+    /// What names callers; none in notes from before it was kept.
+    #[serde(default)]
+    tenants: Option<Vec<String>>,
 }
 
 const KIND: &str = "gateway";
@@ -45,6 +48,7 @@ impl Contract {
                 ForwardedKey::Nothing => "nothing",
             }
             .to_owned(),
+            tenants: Some(rules.tenants.naming(binds_others || binds.values().any(|is| *is))),
             binds_others,
             binds,
         }
@@ -105,12 +109,30 @@ impl Contract {
         for name in names {
             differs(name, known.binds(name), self.binds(name));
         }
+        if let (Some(was), Some(is)) = (&known.tenants, &self.tenants)
+            && !is_extended(was, is)
+        {
+            all.push(format!(
+                "tenants were named by {} and are by {}",
+                was.join("; "),
+                is.join("; ")
+            ));
+        }
         all
     }
 
     fn binds(&self, name: &str) -> bool {
         self.binds.get(name).copied().unwrap_or(self.binds_others)
     }
+}
+
+/// Returns true if `is` names every caller as `was` did: there are only more issuers beside others. A token of an
+/// issuer that is not known is refused.
+fn is_extended(was: &[String], is: &[String]) -> bool {
+    let is_issuer = |text: &String| text.starts_with("jwt ");
+    let is_new = |text: &&String| is_issuer(text) && !was.contains(text);
+    let had_issuers = was.iter().any(is_issuer);
+    is.iter().filter(|text| !(had_issuers && is_new(text))).eq(was)
 }
 
 #[cfg(test)]
@@ -122,7 +144,42 @@ mod tests {
     fn contract(forward_key: &str, binds_others: bool, binds: &[(&str, bool)]) -> Contract {
         let binds = binds.iter().map(|(name, is)| ((*name).to_owned(), *is)).collect();
         let (service, forward_key) = (String::new(), forward_key.to_owned());
-        Contract { service, forward_key, binds_others, binds }
+        Contract { service, forward_key, binds_others, binds, tenants: None }
+    }
+
+    fn naming(tenants: &[&str]) -> Contract {
+        let tenants = tenants.iter().map(|text| (*text).to_owned()).collect();
+        Contract { tenants: Some(tenants), ..contract("derived", false, &[]) }
+    }
+
+    #[tokio::test]
+    async fn other_names_for_callers_are_refused_until_they_are_accepted() {
+        let store = MemoryStore::new(|| Timestamp::from_millis(0));
+        // A note from before names were kept.
+        let former = contract("derived", false, &[]);
+        former.keep(&store, Changed::Refuse).await.unwrap();
+        let mut last = naming(&["api-keys", "jwt of a by sub"]);
+        last.keep(&store, Changed::Refuse).await.unwrap();
+        let more = naming(&["api-keys", "jwt of a by sub", "jwt of b by sub"]);
+        more.keep(&store, Changed::Refuse).await.unwrap();
+        last = more;
+        for other in [
+            &["authorization"][..],
+            &["api-keys", "jwt of a by sub"],
+            &["api-keys", "jwt of a by sub", "jwt of b by sub", "authorization"],
+            &["jwt of a by sub", "jwt of b by sub", "api-keys"],
+            &["api-keys", "jwt of a by /org", "jwt of b by sub"],
+            &["authorization keyed by secret 1234"],
+            &["authorization"],
+            &["jwt of a by sub"],
+        ] {
+            let other = naming(other);
+            let refused = other.keep(&store, Changed::Refuse).await.unwrap_err().to_string();
+            assert!(refused.contains("tenants were named by"), "{refused}");
+            last.keep(&store, Changed::Refuse).await.unwrap();
+            other.keep(&store, Changed::Accept).await.unwrap();
+            last = other;
+        }
     }
 
     #[tokio::test]
