@@ -49,7 +49,8 @@ pub(crate) struct Note {
 
 impl Note {
     pub(crate) fn new(status: StatusCode, is_owed: bool, policy: &Policy) -> Self {
-        Self { status, kept_for: policy.slack, is_owed }
+        // A note is no outcome: whoever was told to poll learns of it for an hour, whatever becomes of outcomes.
+        Self { status, kept_for: policy.slack.max(Policy::SLACK_DEFAULT), is_owed }
     }
 
     /// Frees the key that is held under `fence`.
