@@ -196,7 +196,8 @@ impl Reservation {
     }
 
     /// The fences of earlier writes of this call whose acknowledgements were lost: they may still arrive once
-    /// the key is free again. [`withdraw`] each when the attempt has ended.
+    /// the key is free again. [`withdraw`] each when the attempt has ended, but the reservation's own fence only
+    /// where it ended with a release: an uncertain record has it too.
     pub fn strays(&self) -> &[Fence] {
         &self.strays
     }
@@ -224,8 +225,8 @@ pub async fn reserve(
 ) -> Result<Reserved, Box<Unreserved>> {
     let state = DraftState::reserved(policy.lease);
     crate::crash_point!("reserve-before");
-    let (fence, state, may_stand) = match place(store, request, policy, nonce, &state).await? {
-        Placed::Written(fence, state, may_stand) => (fence, state, may_stand),
+    let (fence, state, strays) = match place(store, request, policy, nonce, &state).await? {
+        Placed::Written(fence, state, strays) => (fence, state, strays),
         Placed::Refused(verdict, found, may_stand) => {
             return Ok(Reserved::Refused(verdict, found, may_stand));
         }
@@ -233,7 +234,6 @@ pub async fn reserve(
     let lease_until = state.lease_until().unwrap_or_default();
     let lease_for = policy.lease;
     let (id, retention) = (request.id, policy.record_retention());
-    let strays = may_stand.into_iter().filter(|stray| *stray != fence).collect();
     crate::crash_point!("reserve-after");
     Ok(Reserved::Granted(Reservation { id, fence, lease_until, lease_for, retention, strays }))
 }

@@ -40,6 +40,9 @@ impl Rejection {
     /// Longer than after a conflict: finding out what happened takes time.
     const RETRY_AFTER_UNKNOWN: Duration = Duration::from_secs(30);
 
+    /// The client sees in `differing` whether it is the same action.
+    const NAMED: &str = "Use a new key for a new request; to retry the first one, send it unchanged.";
+
     const ONLY_AUTHORITY: &str = "Only the name of the service (its host or port) differs from the first request. If both \
          names lead to the same service, a new key would carry the action out twice: retry with the \
          first name. The API's owner makes several names one service with `service_name`, in the \
@@ -143,6 +146,8 @@ impl Rejection {
     pub fn differing(mut self, names: Vec<String>) -> Self {
         if names == [AUTHORITY] {
             self.detail = Cow::Borrowed(Self::ONLY_AUTHORITY);
+        } else if !names.is_empty() {
+            self.detail = Cow::Borrowed(Self::NAMED);
         }
         self.differing = names;
         self
@@ -342,7 +347,8 @@ mod tests {
             let json: serde_json::Value = serde_json::from_str(&refusal.to_json()).unwrap();
             assert_eq!(json["safe_new_key"], false, "{names:?}");
             let detail = json["detail"].as_str().unwrap();
-            assert_eq!(detail.contains("service_name"), names == ["authority"], "{detail}");
+            let may_be_the_name = names.is_empty() || names == ["authority"];
+            assert_eq!(detail.contains("service_name"), may_be_the_name, "{detail}");
         }
     }
 

@@ -55,9 +55,12 @@ pub(crate) async fn attempt(
         // close to it does not begin at all.
         Ok(Reserved::Granted(reservation)) if asked_at.elapsed() >= policy.lease / 2 => {
             tracing::error!(record_id = %request.id, "a key was reserved too late to begin");
-            let mut fences = reservation.strays().to_vec();
-            fences.push(reservation.fence());
-            withdrawal = Some(Withdrawal::unbegun(request.id, fences, policy));
+            let mut unbegun =
+                Withdrawal::unbegun(request.id, reservation.strays().to_vec(), policy);
+            if !unbegun.strays.contains(&reservation.fence()) {
+                unbegun.fences.push(reservation.fence());
+            }
+            withdrawal = Some(unbegun);
             Ended::StoreFailed(StoreErrorKind::Unavailable)
         }
         Ok(Reserved::Granted(reservation)) => {
@@ -71,19 +74,26 @@ pub(crate) async fn attempt(
             if reservation.fence().count() == 1 {
                 stored(observer, exchange, RecordStep::Made);
             }
-            let strays = reservation.strays().to_vec();
+            let (fence, mut strays) = (reservation.fence(), reservation.strays().to_vec());
             let mut running = RunningReservation { store, observer, exchange, reservation, lease };
             let ran = running.while_renewing(asked_at, attempt::run(call, policy)).await;
             firstwrite_core::crash_point!("handler-ended");
-            let Concluded { answer, ended, withdrawal } = running.conclude(ran, &mut reply).await;
+            let Concluded { answer, ended, mut withdrawal } =
+                running.conclude(ran, &mut reply).await;
+            // The attempt's own fence may be on an uncertain record, which stays. Where the key was released, an
+            // earlier write under it that arrives now is nobody's.
+            if !matches!(ended, Ended::Released(_)) {
+                strays.retain(|stray| *stray != fence);
+            }
             lead.end(ended);
             reply.answered(answer);
-            let mut withdrawal = withdrawal;
             if !strays.is_empty() {
-                withdrawal
-                    .get_or_insert_with(|| Withdrawal::unbegun(request.id, Vec::new(), policy))
-                    .fences
-                    .extend(strays);
+                let withdrawal = withdrawal
+                    .get_or_insert_with(|| Withdrawal::unbegun(request.id, Vec::new(), policy));
+                let others = strays.iter().filter(|stray| !withdrawal.fences.contains(stray));
+                let others: Vec<Fence> = others.copied().collect();
+                withdrawal.fences.extend(others);
+                withdrawal.strays.extend(strays);
             }
             if let Some(withdrawal) = withdrawal {
                 shared.withdraw(withdrawal, policy.lease).await;
@@ -258,7 +268,7 @@ impl RunningReservation<'_> {
             }
             Err(error) => {
                 tracing::error!(%error, record_id = %id, "a key could not be freed; it is tried again");
-                Some(Withdrawal { id, fences: vec![fence], note })
+                Some(Withdrawal { id, fences: vec![fence], strays: Vec::new(), note })
             }
         };
         let shared = ReleasedAnswer::of(&answer, policy);

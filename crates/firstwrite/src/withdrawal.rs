@@ -34,6 +34,8 @@ pub(crate) struct Withdrawal {
     pub(crate) id: RecordId,
     /// Every fence under which it may stand.
     pub(crate) fences: Vec<Fence>,
+    /// Those of them of which a write may still be on its way, also when another one was taken back.
+    pub(crate) strays: Vec<Fence>,
     pub(crate) note: Note,
 }
 
@@ -49,7 +51,8 @@ pub(crate) struct Note {
 
 impl Note {
     pub(crate) fn new(status: StatusCode, is_owed: bool, policy: &Policy) -> Self {
-        Self { status, kept_for: policy.slack, is_owed }
+        // A note is no outcome: whoever was told to poll learns of it for an hour, whatever becomes of outcomes.
+        Self { status, kept_for: policy.slack.max(Policy::SLACK_DEFAULT), is_owed }
     }
 
     /// Frees the key that is held under `fence`.
@@ -88,17 +91,19 @@ impl Pauses {
 }
 
 impl Withdrawal {
-    /// Makes the withdrawal of an attempt that did not begin.
-    pub(crate) fn unbegun(id: RecordId, fences: Vec<Fence>, policy: &Policy) -> Self {
-        Self { id, fences, note: Note::new(StatusCode::SERVICE_UNAVAILABLE, false, policy) }
+    /// Makes the withdrawal of writes whose acknowledgements were lost and under which nothing runs.
+    pub(crate) fn unbegun(id: RecordId, strays: Vec<Fence>, policy: &Policy) -> Self {
+        let note = Note::new(StatusCode::SERVICE_UNAVAILABLE, false, policy);
+        Self { id, fences: strays.clone(), strays, note }
     }
 
     /// Frees the key when the store is back: the caller was told to try again. Goes on when the caller has
     /// its answer, and after the lease has ended, since nothing was run that a sweep could be unsure of.
     ///
     /// A write whose acknowledgement was lost may still be on its way, also to a store that stands still: it carries
-    /// out what it was sent when it goes on. Where nothing was found, the store is therefore asked again until it
-    /// has answered for as long as the lease of such a write, `lease`. Returns false if it gave up before.
+    /// out what it was sent when it goes on. Where nothing was found, and under strays always, the store is therefore
+    /// asked again until it has answered for as long as the lease of such a write, `lease`. Returns false if it gave
+    /// up before.
     pub(crate) async fn run(mut self, store: &dyn Store, lease: Duration) -> bool {
         let record_id = self.id;
         // Counted from the first answer: between the last failure and that answer the store may have stood still.
@@ -112,8 +117,8 @@ impl Withdrawal {
             let mut left = Vec::new();
             for fence in self.fences {
                 match self.note.free(store, record_id, fence).await {
-                    Ok(Swapped::Done(_)) => {}
-                    Ok(Swapped::Moved(_)) => left.push(fence),
+                    Ok(Swapped::Done(_)) if !self.strays.contains(&fence) => {}
+                    Ok(Swapped::Done(_) | Swapped::Moved(_)) => left.push(fence),
                     Err(error) => {
                         tracing::debug!(%error, %record_id, "a key is still not free");
                         failed = true;

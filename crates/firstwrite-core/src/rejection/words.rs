@@ -48,7 +48,10 @@ impl RejectionKind {
                 "Send one Idempotency-Key of 1 to 255 visible ASCII characters, quoted or bare."
             }
             Self::KeyReused => {
-                "Use a new key for a new request; to retry the first one, send it unchanged."
+                "Check first whether this is the same action as the first request, perhaps at another host or \
+                 port or with another timestamp: a new key would carry it out twice. To retry it, send the \
+                 first request unchanged; use a new key only for another action. The API's owner makes several \
+                 names one service with `service_name`."
             }
             Self::OutcomeUnknown => {
                 "The outcome is being settled. Retry later with the same key; a new key could carry \

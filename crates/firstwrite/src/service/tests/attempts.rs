@@ -350,6 +350,51 @@ async fn a_reservation_that_arrives_after_the_store_is_back_is_withdrawn() {
     assert!(withdrawn.is_finished(), "it has been looked for long enough");
 }
 
+/// Both writes of a reservation are given up and arrive, the second behind the withdrawal of the first.
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_arrives_twice_is_withdrawn_twice() {
+    let world =
+        World::new(
+            Policy::default(),
+            |run, _| async move { Ok(answer(201, &format!("run {run}"))) },
+        );
+    world.store.lose_inserts(2);
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "503 store-unavailable");
+    for _ in 0..2 {
+        world.store.arrive().await;
+        assert!(freed_after(&world, "k").await.is_some(), "nothing ran under it");
+    }
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "201 run 1");
+}
+
+/// The first of two writes of a reservation arrives when the second was used and its key freed.
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_arrives_after_its_attempt_was_released_is_withdrawn() {
+    let world = World::new(Policy::default(), |run, _| async move {
+        Ok(answer(if run == 1 { 500 } else { 201 }, &format!("run {run}")))
+    });
+    world.store.lose_inserts(1);
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "500 run 1");
+    assert_eq!(state(&world, "k").await, None);
+    advance_slowly(Duration::from_secs(3)).await;
+    world.store.arrive().await;
+    assert!(freed_after(&world, "k").await.is_some(), "nobody runs under it");
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "201 run 2");
+}
+
+/// The withdrawal of a write that may still arrive must not end the doubt about the attempt that ran.
+#[tokio::test(start_paused = true)]
+async fn an_uncertain_attempt_whose_first_write_was_lost_stays_uncertain() {
+    let world = World::new(Policy::default(), |_, _| async { Err("lost".into()) });
+    world.store.lose_inserts(1);
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "504 outcome-unknown");
+    world.store.arrive().await;
+    advance_slowly(Policy::LEASE_DEFAULT * 3).await;
+    assert_eq!(state(&world, "k").await, Some(StateKind::Uncertain));
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "409 outcome-unknown");
+    assert_eq!(world.runs(), 1);
+}
+
 /// The time for which a store answers begins with its first answer, however long ago it failed last.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_just_back_is_asked_for_a_whole_lease() {

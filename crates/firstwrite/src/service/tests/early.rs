@@ -1,12 +1,14 @@
 //! `Prefer: respond-async`: an early 202, and the outcome for clients that come back.
 
+use std::time::Duration;
+
 use firstwrite_core::protocol::Settlement;
 use firstwrite_core::{Key, Policy, RespondAsync, StateKind, Store as _, StoreErrorKind};
 use http::{HeaderValue, Request};
 use url::Url;
 
 use super::attempts::{freed_after, settle};
-use super::harness::{Door, RequestBody, World, answer, id, post};
+use super::harness::{Door, RequestBody, World, advance, answer, id, post};
 
 fn prefer(mut request: Request<RequestBody>) -> Request<RequestBody> {
     request.headers_mut().insert("prefer", HeaderValue::from_static("respond-async, wait=1"));
@@ -93,6 +95,23 @@ async fn whoever_polls_learns_that_the_attempt_failed_and_a_retry_runs() {
     let retry = world.send(post("k", "other body")).await;
     assert_eq!((retry.summary(), retry.is_replay()), ("201 run 2".to_owned(), false));
     assert_eq!(world.send(ask()).await.json()["state"], "completed");
+}
+
+/// A note is no outcome: what a policy does to outcomes that are past their time does not shorten it.
+#[tokio::test(start_paused = true)]
+async fn whoever_polls_learns_of_a_released_attempt_for_an_hour_also_without_slack() {
+    let policy = Policy::default().slack(Duration::ZERO);
+    let world = World::new(policy, |_, _| async { Ok(answer(500, "failed")) });
+    let early = world.send(prefer(post("k", "{}"))).await;
+    assert_eq!(early.status, 202);
+    world.layer.drained().await;
+    advance(Duration::from_mins(59)).await;
+    world.store.memory.reap(10).await.unwrap();
+    let mut ask = post("k", "");
+    *ask.method_mut() = http::Method::GET;
+    *ask.uri_mut() = early.header("location").unwrap().parse().unwrap();
+    let told = world.send(ask).await;
+    assert_eq!((told.status.as_u16(), &told.json()["state"]), (200, &"released".into()));
 }
 
 /// An operator frees the key under a live owner, whose outcome then comes too late.
@@ -189,7 +208,7 @@ async fn a_failed_end_is_told_also_if_it_could_not_be_written_at_once() {
         if released(world.store.memory.get(id("k")).await.unwrap()) {
             return;
         }
-        tokio::time::advance(std::time::Duration::from_millis(50)).await;
+        tokio::time::advance(Duration::from_millis(50)).await;
         tokio::task::yield_now().await;
     }
     panic!("nobody is told that the attempt failed");

@@ -51,6 +51,24 @@ async fn a_service_of_several_names_is_one_if_it_says_so() {
     assert_eq!(world.runs(), 1);
 }
 
+/// By default a service keeps no hints of what differs, and it may be its name alone.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_names_nothing_advises_to_look_before_a_new_key_is_used() {
+    let handler = |run, _| async move { Ok(answer(201, &format!("run {run}"))) };
+    let world = World::with(handler, |layer| layer.policy(Policy::default()).unwrap());
+    let at = |host| with("host", host, "{}");
+    assert_eq!(world.send(at("api.example")).await.summary(), "201 run 1");
+    let refused = world.send(at("api.example:8443")).await;
+    assert_eq!(refused.summary(), REFUSED);
+    let problem = refused.json();
+    assert!(problem.get("differing").is_none(), "{problem}");
+    let detail = problem["detail"].as_str().unwrap();
+    for part in ["same action", "host or port", "service_name"] {
+        assert!(detail.contains(part), "{part}: {detail}");
+    }
+    assert!(detail.find("same action") < detail.find("new key"), "{detail}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn json_is_the_same_by_value_and_never_by_rounding() {
     let deep =

@@ -19,6 +19,9 @@ pub(crate) struct Watched {
     failing: Arc<Mutex<HashMap<&'static str, StoreErrorKind>>>,
     /// Methods that do what they are asked and do not say so.
     mute: Arc<Mutex<Vec<&'static str>>>,
+    /// Number of inserts that are still to be lost on their way.
+    loses_inserts: Arc<AtomicUsize>,
+    under_way: Arc<Mutex<Vec<Draft>>>,
     pub(crate) gate: Arc<Mutex<Option<Arc<Semaphore>>>>,
 }
 
@@ -29,6 +32,8 @@ impl Watched {
             calls: Arc::default(),
             failing: Arc::default(),
             mute: Arc::default(),
+            loses_inserts: Arc::default(),
+            under_way: Arc::default(),
             gate: Arc::default(),
         }
     }
@@ -53,6 +58,18 @@ impl Watched {
     /// The next call of `method` takes effect, and its acknowledgement is lost.
     pub(crate) fn lose_acknowledgement(&self, method: &'static str) {
         self.mute.lock().unwrap().push(method);
+    }
+
+    /// The next `count` inserts are given up by their sender, and are under way until
+    /// [`arrive`](Self::arrive).
+    pub(crate) fn lose_inserts(&self, count: usize) {
+        self.loses_inserts.store(count, Ordering::SeqCst);
+    }
+
+    /// One of the lost inserts arrives.
+    pub(crate) async fn arrive(&self) {
+        let draft = self.under_way.lock().unwrap().pop().expect("an insert was lost");
+        self.memory.insert(&draft).await.unwrap();
     }
 
     async fn call(&self, method: &'static str) -> Result<(), StoreError> {
@@ -84,6 +101,11 @@ impl Store for Watched {
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(async move {
             self.call("insert").await?;
+            let lost = |left: usize| left.checked_sub(1);
+            if self.loses_inserts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lost).is_ok() {
+                self.under_way.lock().unwrap().push(draft.clone());
+                return Err(StoreError::indeterminate(StoreErrorKind::Unavailable, "a test"));
+            }
             let inserted = self.memory.insert(draft).await?;
             self.acknowledge("insert").map(|()| inserted)
         })
