@@ -134,6 +134,7 @@ class Doubt(unittest.TestCase):
 
         def meanwhile(request: Outgoing) -> Answer:
             # The other process begins an attempt, which may arrive, and then this one is refused.
+            other.clock.advance(1)
             other.send_once()
             return answer(403)
 
@@ -145,6 +146,7 @@ class Doubt(unittest.TestCase):
         other = Rig(answer(201, KEPT, {"id": "first"}), storage=storage)
 
         def meanwhile(request: Outgoing) -> Answer:
+            other.clock.advance(1)
             other.pay().send()
             return answer(500, KEPT)
 

@@ -73,7 +73,7 @@ class Answer:
     @property
     def kept(self) -> bool:
         """True if the server says that it keeps this answer, so that a retry gets it again."""
-        return self.expires_at is not None or self.replayed
+        return self._expires is not None or self.replayed
 
     @property
     def replayed(self) -> bool:
@@ -94,11 +94,19 @@ class Answer:
         """True if the server passed an answer on while the key stays uncertain: a retry will not get it again."""
         return self.says("idempotency-outcome", "unknown")
 
+    def expires_at(self, received_at: int) -> Optional[int]:
+        """Returns the time until which the key is kept, by the client's clock, where the server says so."""
+        expires = self._expires
+        return None if expires is None else received_at + expires - self.server_time(received_at)
+
+    def server_time(self, received_at: int) -> int:
+        """Returns the server's time of this answer, in milliseconds; the client's where the server names none."""
+        date = http_date(self.header("date") or "")
+        return received_at if date is None else date
+
     @property
-    def expires_at(self) -> Optional[int]:
-        """Time until which the key is kept, in milliseconds, where the server says so."""
-        value = self.header("idempotency-expires")
-        return None if value is None else http_date(value)
+    def _expires(self) -> Optional[int]:
+        return http_date(self.header("idempotency-expires") or "")
 
 
 @dataclass(frozen=True)
@@ -145,7 +153,10 @@ def number(value: object) -> Optional[float]:
 
 
 def retry_after_ms(header: Optional[str], member: Optional[float], now: int) -> int:
-    """Returns how long a server asks to wait, in milliseconds: its header, else the member of its problem."""
+    """Returns how long a server asks to wait, in milliseconds: its header, else the member of its problem.
+
+    `now` is the server's time.
+    """
     asked = _retry_after_header(header, now)
     if asked is None and member is not None:
         asked = math.ceil(min(member, RETRY_AFTER_SECONDS_MAX) * 1000)

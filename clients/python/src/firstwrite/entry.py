@@ -58,6 +58,8 @@ class Entry:
     first_attempt_at: Optional[int] = None
     resumed_at: Optional[int] = None
     not_before: Optional[int] = None
+    wait: Optional[int] = None
+    """Length of the wait that ends at `not_before`. A clock that is set does not lengthen it."""
     expires_at: Optional[int] = None
     latest_at: Optional[int] = None
     """Latest time at which it was written since the first attempt, by which a clock that is set back is noticed."""
@@ -135,6 +137,7 @@ _PLAIN = (
     "first_attempt_at",
     "resumed_at",
     "not_before",
+    "wait",
     "expires_at",
     "latest_at",
     "applied",
@@ -166,7 +169,8 @@ def _entry(document: Dict[str, Any]) -> Entry:
         resumed_at=_number_or_none(document["resumed_at"]),
         not_before=_number_or_none(document["not_before"]),
         expires_at=_number_or_none(document["expires_at"]),
-        # Entries of earlier versions have none.
+        # Entries of earlier versions do not have these.
+        wait=_number_or_none(document.get("wait")),
         latest_at=_number_or_none(document.get("latest_at")),
         applied=_truth(document["applied"]),
         told=_truth(document["told"]),

@@ -253,7 +253,7 @@ def decide_status(answer: Union[Answer, Failure], refreshed: bool, now: int) -> 
 
 def _seconds(answer: Answer, member: Optional[float], now: int) -> int:
     # Rounded up: a client never comes back before the time that the server said.
-    return -(-retry_after_ms(answer.headers.get("retry-after"), member, now) // 1000)
+    return -(-retry_after_ms(answer.headers.get("retry-after"), member, answer.server_time(now)) // 1000)
 
 
 def back_off_ms(attempt: int, random: float) -> int:

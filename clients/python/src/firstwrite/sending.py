@@ -11,11 +11,10 @@ from .entry import Entry
 from .errors import Lost, NotSent, Pending
 from .life import KEY_LIFE_MARGIN_MS, end_of_life, key_ends_at
 from .patience import Patience
-from .recording import after_answer, with_end
+from .recording import Received, after_answer, with_end
 from .request import Request, origin_of, with_key
 from .rules import (
     KNOWN_CODES,
-    RETRY_WAIT_MAX_MS,
     Ask,
     Decision,
     Dialect,
@@ -124,14 +123,12 @@ class Sending:
         not_before = self._entry.not_before
         if not_before is None:
             return False
-        now = max(self._clock.now(), self._entry.first_attempt_at or 0)
-        # Nothing asks for more than this; a larger distance is a clock that jumped back.
-        milliseconds = min(not_before - now, RETRY_WAIT_MAX_MS)
+        milliseconds = self._engine.waits.left(self._entry)
         if milliseconds > 0:
             await self._pause(milliseconds / 1000)
             # Another process may have ended it meanwhile.
             await self._reload()
-        # A wait is done once: the clock of the day may jump while it lasts.
+        # A wait is done once, whatever the clocks say after it.
         if self._entry.not_before == not_before:
             self._entry = replace(self._entry, not_before=None)
         return True
@@ -157,15 +154,17 @@ class Sending:
         return await self._io.credentials(refresh)
 
     def _mark(self, entry: Entry) -> Entry:
-        return replace(
+        attempts = entry.attempts + 1
+        marked = replace(
             entry,
-            attempts=entry.attempts + 1,
+            attempts=attempts,
             doubt=True,
             # A server that knows the key in one dialect does not know it in another.
             dialect=entry.dialect if entry.attempts else self._settings.dialect,
             first_attempt_at=self._clock.now() if entry.first_attempt_at is None else entry.first_attempt_at,
-            not_before=None,
         )
+        # If the process dies now, the next one does not send at once.
+        return self._engine.waiting(marked, back_off_ms(attempts, self._settings.random()))
 
     # The attempt
 
@@ -210,12 +209,13 @@ class Sending:
 
     async def _record(self, attempt: "_MarkedAttempt", result: Union[Answer, Failure]) -> None:
         """Writes down what an answer means."""
+        received = Received(result, self._clock.now())
         self._learn(result)
         base, doubt = attempt.marked, attempt.doubt
-        decision = self._decide(base, doubt, result)
+        decision = self._decide(base, doubt, received)
         self._engine.emit("answered", attempt.marked, result, name_of(decision))
         while True:
-            after = after_answer(self._engine, attempt.marked, base, decision, result)
+            after = after_answer(self._engine, attempt.marked, base, decision, received)
             recorded = await self._engine.write(base, after)
             if recorded is not None:
                 break
@@ -225,7 +225,7 @@ class Sending:
                 return
             # Another process that began an attempt meanwhile has sent it, or will.
             doubt = doubt or base.attempts != attempt.marked.attempts
-            decision = self._decide(base, doubt, result)
+            decision = self._decide(base, doubt, received)
         self._entry = recorded
         if isinstance(decision, Finish):
             if decision.kind == "done":
@@ -239,9 +239,9 @@ class Sending:
             # The credentials were taken; when they lapse later, they may be refreshed again.
             self._refreshed = False
 
-    def _decide(self, base: Entry, doubt: bool, result: Union[Answer, Failure]) -> Decision:
+    def _decide(self, base: Entry, doubt: bool, received: Received) -> Decision:
         dialect: Dialect = base.dialect  # type: ignore[assignment]
-        return decide(dialect, result, doubt, self._refreshed, self._clock.now())
+        return decide(dialect, received.result, doubt, self._refreshed, received.at)
 
     # The status resource
 
@@ -274,11 +274,10 @@ class Sending:
             result = Failure.NOT_SENT
         except Lost:
             result = Failure.LOST
-        now = self._clock.now()
-        decision = decide_status(result, self._refreshed, now)
+        decision = decide_status(result, self._refreshed, self._clock.now())
         if isinstance(decision, StatusAsk):
-            not_before = now + decision.wait * 1000 + back_off_ms(1, self._settings.random())
-            written = await self._engine.write(entry, replace(entry, not_before=not_before))
+            wait = decision.wait * 1000 + back_off_ms(1, self._settings.random())
+            written = await self._engine.write(entry, self._engine.waiting(entry, wait))
             if written is None:
                 await self._reload()
             else:
