@@ -63,6 +63,8 @@ class Entry:
     expires_at: Optional[int] = None
     latest_at: Optional[int] = None
     """Latest time at which it was written since the first attempt, by which a clock that is set back is noticed."""
+    has_status: bool = False
+    """True if the server has shown that it has a status resource."""
     applied: bool = False
     """True once the queue's `apply` returned."""
     told: bool = False
@@ -140,6 +142,7 @@ _PLAIN = (
     "wait",
     "expires_at",
     "latest_at",
+    "has_status",
     "applied",
     "told",
 )
@@ -172,6 +175,7 @@ def _entry(document: Dict[str, Any]) -> Entry:
         # Entries of earlier versions do not have these.
         wait=_number_or_none(document.get("wait")),
         latest_at=_number_or_none(document.get("latest_at")),
+        has_status=_truth(document.get("has_status", False)),
         applied=_truth(document["applied"]),
         told=_truth(document["told"]),
         end=None if end is None else _end(end),

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Mapping, Optional, Tuple, Union
 
-from .answer import Answer, Failure
+from .answer import Answer, Failure, Problem
 from .entry import Entry
 from .errors import Lost, NotSent, Pending
 from .life import KEY_LIFE_MARGIN_MS, end_of_life, key_ends_at
@@ -26,7 +26,6 @@ from .rules import (
     decide,
     decide_status,
     name_of,
-    problem_of,
 )
 
 if TYPE_CHECKING:
@@ -63,6 +62,7 @@ class Sending:
         self._asks = entry.doubt
         self._origin = origin_of(entry.url)
         self._budget = engine.origins.budget(self._origin, self._clock.monotonic())
+        self._take(entry)
 
     async def run(self) -> Entry:
         while True:
@@ -162,6 +162,7 @@ class Sending:
             # A server that knows the key in one dialect does not know it in another.
             dialect=entry.dialect if entry.attempts else self._settings.dialect,
             first_attempt_at=self._clock.now() if entry.first_attempt_at is None else entry.first_attempt_at,
+            has_status=self._knows_status(),
         )
         # If the process dies now, the next one does not send at once.
         return self._engine.waiting(marked, back_off_ms(attempts, self._settings.random()))
@@ -216,7 +217,7 @@ class Sending:
         self._engine.emit("answered", attempt.marked, result, name_of(decision))
         while True:
             after = after_answer(self._engine, attempt.marked, base, decision, received)
-            recorded = await self._engine.write(base, after)
+            recorded = await self._engine.write(base, replace(after, has_status=self._knows_status()))
             if recorded is not None:
                 break
             await self._reload()
@@ -249,7 +250,7 @@ class Sending:
         """Notes whether an answer says that this origin has a status resource."""
         if not isinstance(result, Answer):
             return
-        problem = problem_of(self._entry.dialect, result)
+        problem = Problem.of(result)
         if not _OURS.isdisjoint(result.headers) or (problem is not None and problem.code in KNOWN_CODES):
             self._engine.origins.learn_status(self._origin)
 
@@ -257,6 +258,9 @@ class Sending:
         if self._settings.status == "never":
             return False
         return self._engine.origins.has_status(self._origin, default=self._settings.status == "always")
+
+    def _knows_status(self) -> bool:
+        return self._engine.origins.has_status(self._origin, default=False)
 
     async def _ask(self) -> bool:
         """Asks the status resource once. Returns true if it is to be asked again."""
@@ -291,4 +295,10 @@ class Sending:
         return False
 
     async def _reload(self) -> None:
-        self._entry = await self._engine.fresh(self._entry)
+        self._take(await self._engine.fresh(self._entry))
+
+    def _take(self, entry: Entry) -> None:
+        self._entry = entry
+        if entry.has_status:
+            # Another process learned it.
+            self._engine.origins.learn_status(self._origin)
