@@ -3,11 +3,13 @@
 mod builder;
 mod core;
 mod locks;
+mod waits;
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::draft::Draft;
+use crate::entry::Entry;
 use crate::error::Error;
 use crate::intent::Intent;
 use crate::queue::{Queue, QueueHooks};
@@ -43,9 +45,8 @@ impl Client {
 
     /// All intents that stand, as they stand; and errors of those that cannot be read.
     pub async fn list(&self) -> Result<Vec<Result<Snapshot, Error>>, Error> {
-        let now = self.core.clock.now();
-        let entries = self.core.list().await?;
-        Ok(entries.into_iter().map(|entry| Ok(Snapshot::of(&entry?, now))).collect())
+        let snapshot = |entry: Entry| Snapshot::of(&entry, self.core.wait_left(&entry));
+        Ok(self.core.list().await?.into_iter().map(|entry| entry.map(snapshot)).collect())
     }
 
     /// The queue of this client: intents that are sent in the order of their lanes.

@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue, Method, Uri};
 
 use crate::end::End;
 use crate::key::Key;
-use crate::rules::{Dialect, Life, Timestamp};
+use crate::rules::{Dialect, Life, Timestamp, wait, wait_left};
 use crate::snapshot::State;
 
 pub(crate) use codec::{Unreadable, decode, encode, lane_of};
@@ -34,6 +34,8 @@ pub(crate) struct Entry {
     pub(crate) not_before: Option<Timestamp>,
     pub(crate) waits_for: Duration,
     pub(crate) expires_at: Option<Timestamp>,
+    /// An answer showed that the server has a status resource, which a later process asks first.
+    pub(crate) shows_status: bool,
     pub(crate) end: Option<End>,
     pub(crate) place: Option<Place>,
 }
@@ -67,30 +69,22 @@ pub(crate) struct Place {
 }
 
 impl Entry {
-    /// The entry with the mark of an attempt that begins now.
-    pub(crate) fn marked(&self, now: Timestamp, spelling: &Spelling) -> Self {
+    /// The entry with the mark of an attempt that begins now. What is recorded after the attempt replaces its
+    /// back-off: only a process that dies before that leaves it to the next one.
+    pub(crate) fn marked(&self, now: Timestamp, spelling: &Spelling, random: f64) -> Self {
+        let attempts = self.attempts.saturating_add(1);
         Self {
-            attempts: self.attempts.saturating_add(1),
-            doubt: true,
+            attempts,
             first_attempt_at: Some(self.first_attempt_at.unwrap_or(now)),
-            latest_at: Some(self.latest(now)),
             spelling: Some(self.spelling.as_ref().unwrap_or(spelling).clone()),
-            not_before: None,
-            waits_for: Duration::ZERO,
-            ..self.clone()
+            ..self.waiting(true, now, wait(Duration::ZERO, attempts, random))
         }
     }
 
     /// The entry after an answer that does not end it.
-    pub(crate) fn waiting(&self, doubt: bool, now: Timestamp, wait: Duration) -> Self {
-        let not_before = Some(now.after(wait));
-        Self {
-            doubt,
-            not_before,
-            waits_for: wait,
-            latest_at: Some(self.latest(now)),
-            ..self.clone()
-        }
+    pub(crate) fn waiting(&self, doubt: bool, now: Timestamp, waits_for: Duration) -> Self {
+        let not_before = Some(now.after(waits_for));
+        Self { doubt, not_before, waits_for, latest_at: Some(self.latest(now)), ..self.clone() }
     }
 
     /// The entry after a failure that leaves it as if no attempt had been begun, but for their number.
@@ -112,9 +106,9 @@ impl Entry {
         Self { end: None, doubt: true, resumed_at: Some(now), latest_at, ..self.clone() }
     }
 
-    /// The time that is left to wait.
+    /// The time that is left to wait, where only the entry tells of it.
     pub(crate) fn wait_left(&self, now: Timestamp) -> Duration {
-        self.not_before.map_or(Duration::ZERO, |until| until.since(now).min(self.waits_for))
+        wait_left(self.not_before, self.waits_for, now)
     }
 
     pub(crate) fn life(&self) -> Life {

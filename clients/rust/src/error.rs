@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::BoxError;
 use crate::end::EndKind;
 use crate::entry::Entry;
-use crate::rules::Timestamp;
+
 use crate::storage::StorageError;
 
 /// Something went wrong, or time was up. The intent stands as it stood, and may be sent again.
@@ -121,12 +121,12 @@ pub struct Pending {
 }
 
 impl Pending {
-    pub(crate) fn of(entry: &Entry, now: Timestamp) -> Self {
+    pub(crate) fn of(entry: &Entry, wait_left: Duration) -> Self {
         Self {
             intent: entry.name.clone(),
             attempts: entry.attempts,
             is_in_doubt: entry.doubt,
-            wait_left: entry.wait_left(now),
+            wait_left,
         }
     }
 }

@@ -67,7 +67,7 @@ impl Intent {
             let now = core.clock.now();
             match core.write(&entry, entry.resumed(now)).await? {
                 Written::Yes(entry) if entry.place.is_some() => {
-                    return Err(Error::Pending(Pending::of(&entry, now)));
+                    return Err(Error::Pending(Pending::of(&entry, core.wait_left(&entry))));
                 }
                 Written::Yes(_) => return self.send().await,
                 Written::No(_) => {}
@@ -84,7 +84,7 @@ impl Intent {
     pub async fn snapshot(&self) -> Result<Snapshot, Error> {
         let core = self.client.core();
         let entry = core.read_own(&self.name, &self.key).await?;
-        Ok(Snapshot::of(&entry, core.clock.now()))
+        Ok(Snapshot::of(&entry, core.wait_left(&entry)))
     }
 }
 

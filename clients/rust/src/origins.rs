@@ -6,9 +6,6 @@ use std::time::Duration;
 
 use http::Uri;
 
-use crate::rules::Problem;
-use crate::transport::Reply;
-
 /// Servers, by scheme, host and port.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
@@ -55,18 +52,13 @@ impl Origins {
         self.with(url, elapsed, |origin| origin.budget.give(elapsed));
     }
 
-    /// Learns from an answer whether the server has a status resource.
-    pub(crate) fn learn(&self, url: &Uri, elapsed: Duration, reply: &Reply) {
-        let names_keys = ["idempotency-expires", "idempotency-interim", "idempotency-outcome"]
-            .iter()
-            .any(|name| reply.header(name).is_some());
-        if names_keys || Problem::read(&reply.body).is_some_and(|problem| problem.is_known()) {
-            self.with(url, elapsed, |origin| {
-                if origin.status == StatusResource::Unknown {
-                    origin.status = StatusResource::There;
-                }
-            });
-        }
+    /// Learns, from an answer or from an entry, that the server has a status resource; one that denied it has not.
+    pub(crate) fn learn_status(&self, url: &Uri, elapsed: Duration) {
+        self.with(url, elapsed, |origin| {
+            if origin.status == StatusResource::Unknown {
+                origin.status = StatusResource::There;
+            }
+        });
     }
 
     /// The server has no such resource, whatever else it says.
@@ -167,15 +159,11 @@ mod tests {
     #[test]
     fn a_server_that_denied_its_status_resource_is_not_asked_again() {
         let (origins, url) = (Origins::default(), Uri::from_static("https://a.example/x"));
-        let mut headers = http::HeaderMap::new();
-        headers.insert("idempotency-interim", http::HeaderValue::from_static("true"));
-        let (status, body) = (http::StatusCode::ACCEPTED, bytes::Bytes::new());
-        let reply = Reply { status, headers, body, is_cut: false };
         assert!(!origins.has_status(&url, seconds(0)));
-        origins.learn(&url, seconds(0), &reply);
+        origins.learn_status(&url, seconds(0));
         assert!(origins.has_status(&url, seconds(0)));
         origins.forget_status(&url, seconds(0));
-        origins.learn(&url, seconds(0), &reply);
+        origins.learn_status(&url, seconds(0));
         assert!(!origins.has_status(&url, seconds(0)) && origins.lacks_status(&url, seconds(0)));
     }
 }

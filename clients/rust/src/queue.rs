@@ -137,14 +137,13 @@ impl Queue {
     /// The intents of all lanes, each lane in its order; and errors of entries that cannot be read.
     pub async fn list(&self) -> Result<Vec<Result<Snapshot, Error>>, Error> {
         let core = self.shared.client.core();
-        let now = core.clock.now();
         let (mut lanes, mut errors) = (BTreeMap::new(), Vec::new());
         for entry in core.list().await? {
             match entry {
                 Ok(entry) => {
                     if let Some(place) = &entry.place {
                         let at = (place.lane.clone(), place.number, entry.name.clone());
-                        lanes.insert(at, Snapshot::of(&entry, now));
+                        lanes.insert(at, Snapshot::of(&entry, core.wait_left(&entry)));
                     }
                 }
                 Err(error) => errors.push(Err(error)),

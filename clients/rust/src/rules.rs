@@ -10,7 +10,7 @@ mod problem;
 mod status;
 mod time;
 
-pub use backoff::{back_off, retry_after};
+pub use backoff::{retry_after, wait, wait_left};
 pub use decide::{Decision, Dialect, Ending, Situation, decide};
 pub use life::{Life, Limits, Over, key_time, life};
 pub use status::{AfterStatus, after_status};

@@ -85,7 +85,11 @@ impl<'a> Sending<'a> {
 
     /// Sets all that follows from the entry alone: at the start, and when another process has changed it.
     fn begin_with_entry(&mut self) {
-        self.pause = self.entry.wait_left(self.core.clock.now());
+        self.pause = self.core.wait_left(&self.entry);
+        if self.entry.shows_status {
+            let (url, elapsed) = (&self.entry.request.url, self.core.clock.elapsed());
+            self.core.origins.learn_status(url, elapsed);
+        }
         self.asks = self.entry.doubt;
         self.asked = 0;
         self.refresh = false;
@@ -171,7 +175,9 @@ impl<'a> Sending<'a> {
         if self.end_if_time_is_up().await? {
             return Ok(());
         }
-        let marked = self.entry.marked(self.core.clock.now(), &self.core.settings.spelling());
+        let (core, now) = (self.core, self.core.clock.now());
+        let mut marked = self.entry.marked(now, &core.settings.spelling(), core.draw());
+        marked.shows_status = self.knows_status();
         match self.core.write(&self.entry, marked).await? {
             Written::Yes(entry) => self.entry = entry,
             Written::No(stands) => return self.go_on_with(stands),
@@ -201,12 +207,17 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
+    /// An answer showed that the server has a status resource, and none denied it.
+    fn knows_status(&self) -> bool {
+        self.core.origins.has_status(&self.entry.request.url, self.core.clock.elapsed())
+    }
+
     fn time_left(&self) -> Option<Duration> {
         time_left(self.core, self.deadline)
     }
 
     fn pending(&self) -> Error {
-        Error::Pending(Pending::of(&self.entry, self.core.clock.now()))
+        Error::Pending(Pending::of(&self.entry, self.core.wait_left(&self.entry)))
     }
 
     fn tell(&self, step: Step, answer: Option<&Result<Reply, Failure>>) {

@@ -44,7 +44,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub(crate) fn of(entry: &Entry, now: Timestamp) -> Self {
+    pub(crate) fn of(entry: &Entry, wait_left: Duration) -> Self {
         Self {
             name: entry.name.clone(),
             state: entry.state(),
@@ -53,7 +53,7 @@ impl Snapshot {
             opened_at: entry.opened_at,
             first_attempt_at: entry.first_attempt_at,
             key_expires_at: entry.expires_at,
-            wait_left: entry.wait_left(now),
+            wait_left,
             lane: entry.place.as_ref().map(|place| place.lane.clone()),
             end: entry.end.clone(),
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
 
-use crate::rules::Timestamp;
+use crate::rules::{Problem, Timestamp};
 use crate::{BoxError, BoxFuture};
 
 #[cfg(feature = "hyper")]
@@ -54,6 +54,9 @@ pub struct Reply {
     pub body: Bytes,
     /// True if the body is longer than what was read of it.
     pub is_cut: bool,
+    /// True if the transport may read none of the server's `Idempotency-*` headers: a page's `fetch` of another origin
+    /// that does not expose them.
+    pub is_hidden: bool,
 }
 
 /// Reason for which there is no answer.
@@ -95,7 +98,27 @@ impl Reply {
         self.says("idempotency-outcome", "unknown")
     }
 
-    /// The time until which the server keeps the key.
+    /// The time of the answer by the server's clock.
+    pub fn date(&self) -> Option<Timestamp> {
+        Timestamp::from_http_date(self.header("date")?)
+    }
+
+    /// The time until which the server keeps the key, by the clock that said `received_at` when the answer came.
+    ///
+    /// Clocks of clients are wrong by hours, so only the length from the answer's `Date` counts, where it has one.
+    pub fn key_expires_at(&self, received_at: Timestamp) -> Option<Timestamp> {
+        let said = self.expiry()?;
+        Some(self.date().map_or(said, |date| said.moved(date, received_at)))
+    }
+
+    /// True if the answer shows that its server has a status resource.
+    pub fn shows_status(&self) -> bool {
+        let names = ["idempotency-expires", "idempotency-interim", "idempotency-outcome"];
+        names.iter().any(|name| self.header(name).is_some())
+            || Problem::read(&self.body).is_some_and(|problem| problem.is_known())
+    }
+
+    /// The time until which the server keeps the key, by its own clock.
     pub(crate) fn expiry(&self) -> Option<Timestamp> {
         Timestamp::from_http_date(self.header("idempotency-expires")?)
     }
@@ -108,6 +131,7 @@ impl fmt::Debug for Reply {
             .field("headers", &self.headers.len())
             .field("body_bytes", &self.body.len())
             .field("is_cut", &self.is_cut)
+            .field("is_hidden", &self.is_hidden)
             .finish()
     }
 }

@@ -11,8 +11,8 @@ use firstwrite::{
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
-    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ETAG, LINK, LOCATION, ORIGIN,
-    RETRY_AFTER, VARY,
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, DATE, ETAG, LINK, LOCATION,
+    ORIGIN, RETRY_AFTER, VARY,
 };
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, Uri};
@@ -32,7 +32,9 @@ enum Origins {
 }
 
 /// Headers of every answer that pages may read, beside the few that they always may.
-static EXPOSED: [HeaderName; 9] = [
+static EXPOSED: [HeaderName; 10] = [
+    // By it a client reads the dates of the others, whatever its own clock says.
+    DATE,
     IDEMPOTENT_REPLAYED,
     IDEMPOTENCY_EXPIRES,
     IDEMPOTENCY_INTERIM,

@@ -15,7 +15,7 @@ use firstwrite::{
     BoxError, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_INTERIM, IDEMPOTENCY_OUTCOME, IDEMPOTENT_REPLAYED,
     IdempotencyLayer, Tenant, memory_store,
 };
-use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
 use http::{HeaderName, Method, StatusCode};
 use tokio::net::TcpListener;
 use tower_http::cors::CorsLayer;
@@ -34,6 +34,7 @@ pub(crate) fn service() -> Result<Router, BoxError> {
         .allow_methods([Method::POST])
         .allow_headers([&[CONTENT_TYPE], &sent[..]].concat())
         .expose_headers([
+            DATE,
             IDEMPOTENT_REPLAYED,
             IDEMPOTENCY_EXPIRES,
             IDEMPOTENCY_INTERIM,

@@ -10,6 +10,7 @@ use http::HeaderName;
 use super::Client;
 use super::core::{Core, Random};
 use super::locks::Locks;
+use super::waits::Waits;
 use crate::BoxError;
 use crate::clock::{Clock, SystemClock};
 use crate::credentials::Credentials;
@@ -103,6 +104,7 @@ impl Builder {
                 settings: Settings::default(),
                 origins: Origins::default(),
                 locks: Locks::default(),
+                waits: Waits::default(),
                 last_place: Mutex::new(None),
             },
         }

@@ -7,6 +7,7 @@ use futures_util::lock::Mutex;
 
 use super::builder::Settings;
 use super::locks::Locks;
+use super::waits::Waits;
 use crate::BoxError;
 use crate::clock::Clock;
 use crate::credentials::Credentials;
@@ -36,6 +37,7 @@ pub(crate) struct Core {
     pub(crate) settings: Settings,
     pub(crate) origins: Origins,
     pub(crate) locks: Locks,
+    pub(super) waits: Waits,
     /// The number of the last place that this client gave in the queue.
     pub(super) last_place: Mutex<Option<u64>>,
 }
@@ -160,6 +162,7 @@ impl Core {
                 return Err(Error::NotEnded { intent: name.to_owned() });
             }
             if self.storage.remove(name, entry.revision).await? {
+                self.waits.forget(key.as_str());
                 self.tell(&Event::new(Step::Acknowledged, name, entry.attempts));
                 return Ok(());
             }
@@ -170,6 +173,11 @@ impl Core {
     pub(crate) async fn read_own(&self, name: &str, key: &Key) -> Result<Entry, Error> {
         let entry = self.read(name).await?.filter(|entry| entry.key == *key);
         entry.ok_or_else(|| Error::NoIntent { intent: name.to_owned() })
+    }
+
+    /// The time that is left to wait, which no step of the time of day changes while this process lives.
+    pub(crate) fn wait_left(&self, entry: &Entry) -> Duration {
+        self.waits.left(entry, self.clock.as_ref())
     }
 
     pub(crate) fn tell(&self, event: &Event<'_>) {
@@ -211,6 +219,7 @@ impl Core {
             not_before: None,
             waits_for: Duration::ZERO,
             expires_at: None,
+            shows_status: false,
             end: None,
             place,
         })

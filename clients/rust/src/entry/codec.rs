@@ -51,6 +51,8 @@ struct Document {
     not_before: Option<i64>,
     waits_for_ms: u64,
     expires_at: Option<i64>,
+    #[serde(default)]
+    shows_status: bool,
     place: Option<PlaceText>,
     request: RequestText,
     end: Option<EndText>,
@@ -112,6 +114,7 @@ pub(crate) fn encode(entry: &Entry, seal: Option<&dyn Seal>) -> Result<Stored, E
         not_before: entry.not_before.map(Timestamp::to_millis),
         waits_for_ms: u64::try_from(entry.waits_for.as_millis()).unwrap_or(u64::MAX),
         expires_at: entry.expires_at.map(Timestamp::to_millis),
+        shows_status: entry.shows_status,
         place: entry.place.as_ref().map(place_text),
         request: RequestText {
             method: entry.request.method.to_string(),
@@ -216,6 +219,7 @@ fn entry_of(document: Document, body: Bytes, answer_body: Option<Bytes>) -> Opti
         not_before: document.not_before.map(Timestamp::from_millis),
         waits_for: Duration::from_millis(document.waits_for_ms),
         expires_at: document.expires_at.map(Timestamp::from_millis),
+        shows_status: document.shows_status,
         end: match end {
             Some(end) => Some(end_of(end, answer_body)?),
             None => None,

@@ -232,6 +232,6 @@ impl Shared {
     }
 
     fn snapshot(&self, entry: &Entry) -> Snapshot {
-        Snapshot::of(entry, self.client.core().clock.now())
+        Snapshot::of(entry, self.client.core().wait_left(entry))
     }
 }

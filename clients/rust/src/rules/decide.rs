@@ -29,7 +29,7 @@ pub struct Situation {
     pub doubt: bool,
     /// True if the attempt had fresh credentials.
     pub refreshed: bool,
-    /// The time, for a `Retry-After` that is a date.
+    /// The time when the answer came, for a `Retry-After` that is a date in an answer without `Date`.
     pub now: Timestamp,
 }
 
@@ -87,6 +87,8 @@ struct Answered<'a> {
     status: u16,
     /// The server said that it keeps this answer.
     is_kept: bool,
+    /// True if an earlier attempt may have been carried out, or this one in spite of its answer.
+    doubt: bool,
     problem: Option<Problem>,
 }
 
@@ -101,7 +103,14 @@ impl<'a> Answered<'a> {
         // What is kept is the API's own answer, whatever is in it; but one that tells of another answer that was not
         // kept says when its key expires, and a new key would carry the action out again.
         let problem = problem.filter(|problem| !is_kept || problem.code == "answer-not-kept");
-        Self { situation, reply, status: reply.status.as_u16(), is_kept, problem }
+        let status = reply.status.as_u16();
+        // A header that cannot be read may say that the key stays uncertain.
+        let may_be_uncertain = reply.is_hidden
+            && situation.dialect == Dialect::Draft07
+            && (400..500).contains(&status)
+            && problem.is_none();
+        let doubt = situation.doubt || may_be_uncertain;
+        Self { situation, reply, status, is_kept, doubt, problem }
     }
 
     fn decide(&self) -> Decision {
@@ -127,7 +136,8 @@ impl<'a> Answered<'a> {
 
     /// The final answer is still to come.
     fn is_interim(&self) -> bool {
-        let is_async = || self.reply.lists("preference-applied", "respond-async");
+        let is_async =
+            || self.reply.is_hidden || self.reply.lists("preference-applied", "respond-async");
         self.reply.says("idempotency-interim", "true") || (self.status == 202 && is_async())
     }
 
@@ -150,7 +160,7 @@ impl<'a> Answered<'a> {
             | "overloaded"
             | "upstream-unreachable"
             | "request-timeout"
-            | "attempt-failed" => self.retry(self.situation.doubt),
+            | "attempt-failed" => self.retry(self.doubt),
             _ => return None,
         })
     }
@@ -164,7 +174,7 @@ impl<'a> Answered<'a> {
             return Some(self.nothing_ran());
         }
         let wait = self.wait();
-        Some(Decision::Retry { wait, doubt: self.situation.doubt, refresh: true })
+        Some(Decision::Retry { wait, doubt: self.doubt, refresh: true })
     }
 
     fn by_other_problem(&self) -> Option<Decision> {
@@ -173,11 +183,11 @@ impl<'a> Answered<'a> {
             return Some(self.nothing_ran());
         }
         if problem.retryable {
-            return Some(self.retry(self.situation.doubt || !problem.safe_new_key));
+            return Some(self.retry(self.doubt || !problem.safe_new_key));
         }
-        let may_have_run = self.situation.doubt || self.status >= 500;
+        let may_have_run = self.doubt || self.status >= 500;
         Some(if may_have_run {
-            self.end(EndKind::Unknown, problem.safe_new_key && !self.situation.doubt)
+            self.end(EndKind::Unknown, problem.safe_new_key && !self.doubt)
         } else {
             self.end(EndKind::Refused, problem.safe_new_key)
         })
@@ -220,7 +230,7 @@ impl<'a> Answered<'a> {
         }
         if self.reply.says("stripe-should-retry", "true") {
             let ran_nothing = self.status < 500 && self.status != 409;
-            return Some(self.retry(self.situation.doubt || !ran_nothing));
+            return Some(self.retry(self.doubt || !ran_nothing));
         }
         let is_server_error = (500..600).contains(&self.status);
         if is_server_error && self.reply.says("stripe-should-retry", "false") {
@@ -232,7 +242,7 @@ impl<'a> Answered<'a> {
     fn by_status(&self) -> Decision {
         match self.status {
             408 | 409 | 502 | 504 => self.ask(),
-            425 | 429 => self.retry(self.situation.doubt),
+            425 | 429 => self.retry(self.doubt),
             301..=303 => self.end(EndKind::Unknown, false),
             300..500 => self.nothing_ran(),
             500..600 => self.retry(true),
@@ -242,13 +252,13 @@ impl<'a> Answered<'a> {
 
     /// Another request was sent under this key: by an earlier life of the intent, or by another caller.
     fn reused(&self) -> Decision {
-        let end = if self.situation.doubt { EndKind::Unknown } else { EndKind::Refused };
+        let end = if self.doubt { EndKind::Unknown } else { EndKind::Refused };
         self.end(end, false)
     }
 
     /// This attempt ran nothing, and none of its kind will; an earlier one may have.
     fn nothing_ran(&self) -> Decision {
-        if self.situation.doubt {
+        if self.doubt {
             self.end(EndKind::Unknown, false)
         } else {
             self.end(EndKind::Refused, true)
@@ -266,7 +276,8 @@ impl<'a> Answered<'a> {
     fn wait(&self) -> Duration {
         let member = self.problem.as_ref().and_then(|problem| problem.retry_after);
         let header = self.reply.header("retry-after");
-        retry_after(header, member, self.situation.now).unwrap_or_default()
+        let now = self.reply.date().unwrap_or(self.situation.now);
+        retry_after(header, member, now).unwrap_or_default()
     }
 
     fn end(&self, end: EndKind, safe_new_key: bool) -> Decision {

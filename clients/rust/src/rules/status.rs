@@ -40,6 +40,7 @@ pub fn after_status(
     let document: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
     let wait = || {
         let member = document["retry_after"].as_u64();
+        let now = reply.date().unwrap_or(now);
         retry_after(reply.header("retry-after"), member, now).unwrap_or(WAIT_DEFAULT)
     };
     let problem = Problem::read(&reply.body);

@@ -30,6 +30,12 @@ impl Timestamp {
         Self(self.0.saturating_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)))
     }
 
+    /// The moment, by another clock, that is `here` by that clock and `there` by this one's.
+    #[must_use]
+    pub(crate) fn moved(self, there: Self, here: Self) -> Self {
+        Self(here.0.saturating_add(self.0.saturating_sub(there.0)))
+    }
+
     /// Reads an HTTP date.
     pub fn from_http_date(text: &str) -> Option<Self> {
         httpdate::parse_http_date(text.trim()).ok().map(Self::from)

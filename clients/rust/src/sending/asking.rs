@@ -9,7 +9,7 @@ use super::Sending;
 use super::exchange::in_time;
 use crate::client::StatusUse;
 use crate::error::Error;
-use crate::rules::{AfterStatus, after_status, back_off};
+use crate::rules::{AfterStatus, after_status, wait};
 
 /// The time for which the resource holds us at most.
 const HOLD: Duration = Duration::from_secs(20);
@@ -21,7 +21,7 @@ impl Sending<'_> {
     pub(super) fn may_ask(&self) -> bool {
         let (url, elapsed) = (&self.entry.request.url, self.core.clock.elapsed());
         match self.core.settings.status {
-            StatusUse::Auto => self.core.origins.has_status(url, elapsed),
+            StatusUse::Auto => self.knows_status(),
             StatusUse::Always => !self.core.origins.lacks_status(url, elapsed),
             StatusUse::Never => false,
         }
@@ -51,7 +51,9 @@ impl Sending<'_> {
                     self.core.origins.forget_status(url, elapsed);
                 }
             }
-            AfterStatus::Ask { wait } => self.pause = wait + back_off(self.asked, self.core.draw()),
+            AfterStatus::Ask { wait: asked } => {
+                self.pause = wait(asked, self.asked, self.core.draw());
+            }
             AfterStatus::Refresh => self.refresh = true,
         }
         Ok(())

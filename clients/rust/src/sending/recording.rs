@@ -10,7 +10,7 @@ use crate::end::{Answer, Cause, Done, End, EndKind, Refused, Unresolved};
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::event::{Event, Next, Step};
-use crate::rules::{Decision, Ending, Situation, back_off, decide};
+use crate::rules::{Decision, Ending, Situation, decide, wait};
 use crate::transport::{Failure, Reply};
 
 /// Headers of answers that are not written down: of credentials, and of one connection.
@@ -54,9 +54,6 @@ impl Sending<'_> {
                 Written::Yes(entry) => {
                     self.entry = entry;
                     self.follow(&decision, status);
-                    if is_crossed {
-                        self.pause = self.entry.wait_left(self.core.clock.now());
-                    }
                     return Ok(());
                 }
                 // The first end stands.
@@ -82,7 +79,9 @@ impl Sending<'_> {
     fn learn(&self, answer: &Result<Reply, Failure>) {
         let (url, elapsed) = (&self.entry.request.url, self.core.clock.elapsed());
         if let Ok(reply) = answer {
-            self.core.origins.learn(url, elapsed, reply);
+            if reply.shows_status() {
+                self.core.origins.learn_status(url, elapsed);
+            }
             if reply.status.is_success() {
                 self.core.origins.give_token(url, elapsed);
             }
@@ -97,16 +96,18 @@ impl Sending<'_> {
         random: f64,
         is_crossed: bool,
     ) -> Entry {
-        let (wait, doubt) = match decision {
+        let (asked, doubt) = match decision {
             Decision::Retry { wait, doubt, .. } => (*wait, *doubt),
             Decision::Ask { wait } => (*wait, true),
             Decision::End(ending) => {
                 return self.entry.ended(end_of(ending.clone(), answer.as_ref().ok().cloned()));
             }
         };
-        let wait = wait + back_off(self.entry.attempts, random);
-        let mut entry = self.entry.waiting(doubt, self.core.clock.now(), wait);
-        let expires_at = answer.as_ref().ok().and_then(Reply::expiry);
+        let wait = wait(asked, self.entry.attempts, random);
+        let now = self.core.clock.now();
+        let mut entry = self.entry.waiting(doubt, now, wait);
+        entry.shows_status = self.knows_status();
+        let expires_at = answer.as_ref().ok().and_then(|reply| reply.key_expires_at(now));
         entry.expires_at = expires_at.or(self.entry.expires_at);
         if is_crossed {
             // Of what two answers ask for, the later stands.
@@ -133,7 +134,7 @@ impl Sending<'_> {
             Decision::Retry { .. } => Next::Retry,
             Decision::Ask { .. } => Next::Ask,
         };
-        self.pause = self.entry.waits_for;
+        self.pause = self.core.wait_left(&self.entry);
         let mut event = Event::new(Step::Recorded, &self.entry.name, self.entry.attempts);
         (event.status, event.next) = (status, Some(next));
         self.core.tell(&event);

@@ -45,7 +45,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Transport for HyperTransport<C>
             let response = self.client.request(request.map(Full::new)).await.map_err(of_sending)?;
             let (head, body) = response.into_parts();
             let (body, is_cut) = read(body, answer_bytes_max).await.map_err(Failure::Lost)?;
-            Ok(Reply { status: head.status, headers: head.headers, body, is_cut })
+            Ok(Reply { status: head.status, headers: head.headers, body, is_cut, is_hidden: false })
         })
     }
 }

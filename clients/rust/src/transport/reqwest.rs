@@ -64,5 +64,5 @@ async fn read(mut response: Response, bytes_max: usize) -> Result<Reply, Error> 
             break;
         }
     }
-    Ok(Reply { status, headers, body: body.freeze(), is_cut })
+    Ok(Reply { status, headers, body: body.freeze(), is_cut, is_hidden: false })
 }

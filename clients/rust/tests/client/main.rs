@@ -2,6 +2,7 @@
 //! wants it to say.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod crashes;
 mod credentials;
 mod crossings;
 mod doubt;

@@ -85,6 +85,51 @@ async fn a_clock_that_steps_back_makes_no_wait_of_hours() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_step_of_the_clock_neither_shortens_nor_lengthens_a_wait_of_this_process() {
+    for hours in [-48, -1, 1, 20] {
+        let world = World::new([answer(429, &[("retry-after", "60")]), answer(201, &[])]);
+        let client = world.builder().give_up_after(Duration::from_hours(99)).build();
+        let pay = open(&client, "cart").await;
+        pay.send_for(seconds(20)).await.unwrap_err();
+        world.clock.step(hours);
+        let left = pay.snapshot().await.unwrap().wait_left;
+        assert!((seconds(40)..seconds(41)).contains(&left), "{hours}: {left:?}");
+        assert!(pay.send_for(seconds(39)).await.unwrap_err().pending().is_some());
+        world.clock.step(-hours);
+        assert_eq!(pay.send_for(seconds(999)).await.unwrap().kind(), EndKind::Done);
+        let times = world.server.times();
+        assert!((60_000..60_501).contains(&times[1]), "{hours}: {times:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dates_of_the_server_are_read_by_its_own_clock() {
+    // The client's clock is wrong by so many hours from the start.
+    for hours in [-9, 9, 99] {
+        let at = |seconds: u64| crate::world::NOON.after(Duration::from_secs(seconds)).to_string();
+        let (date, retry, expires) = (at(0), at(40), at(400));
+        let told = [
+            ("date", date.as_str()),
+            ("retry-after", retry.as_str()),
+            ("idempotency-expires", expires.as_str()),
+            ("idempotency-interim", "true"),
+        ];
+        let world =
+            World::new([answer(202, &told), Act::After(seconds(9999), Box::new(Act::Lost))]);
+        world.clock.step(hours);
+        let client = world.builder().status(firstwrite_client::StatusUse::Never);
+        let client = client.attempt_timeout(Duration::from_hours(1)).build();
+        let pay = open(&client, "cart").await;
+        let end = pay.send_for(Duration::from_hours(1)).await.unwrap();
+        assert_eq!(end.kind(), EndKind::Expired, "{hours}");
+        let times = world.server.times();
+        assert!((40_000..40_501).contains(&times[1]), "{hours}: {times:?}");
+        // The key lives for 400 s, and nothing is under way in its last minute.
+        assert_eq!(world.clock.elapsed_seconds(), 340, "{hours}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_clock_that_steps_back_while_nothing_is_in_doubt_ends_nothing() {
     let world = World::new([answer(429, &[]), answer(201, &[])]);
     let pay = world.open("cart").await;

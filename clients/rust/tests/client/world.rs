@@ -36,6 +36,10 @@ impl TestClock {
         self.wrong_by.fetch_add(hours * 3_600_000, Ordering::Relaxed);
     }
 
+    pub(crate) fn elapsed_seconds(&self) -> u64 {
+        self.elapsed().as_secs()
+    }
+
     /// Lets time pass.
     pub(crate) async fn pass(&self, time: Duration) {
         tokio::time::advance(time).await;
@@ -229,6 +233,7 @@ pub(crate) fn with_body(status: u16, headers: &[(&'static str, &str)], body: &Va
         headers: headers.collect(),
         body: body.to_string().into(),
         is_cut: false,
+        is_hidden: false,
     })
 }
 

@@ -59,7 +59,9 @@ fn answer(answer: &Value) -> Result<Reply, Failure> {
         }
     }
     let body = answer.get("json").map_or(Bytes::from("no JSON"), |json| json.to_string().into());
-    Ok(Reply { status: StatusCode::from_u16(status).unwrap(), headers, body, is_cut: false })
+    let status = StatusCode::from_u16(status).unwrap();
+    let is_hidden = answer.get("hidden").is_some_and(flag);
+    Ok(Reply { status, headers, body, is_cut: false, is_hidden })
 }
 
 fn dialect(word: &Value) -> Dialect {

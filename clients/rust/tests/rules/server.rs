@@ -67,7 +67,8 @@ fn every_refusal_of_the_server_is_decided_as_the_vectors_say() {
             let expires = HeaderValue::from_static("Thu, 19 Nov 2026 20:00:00 GMT");
             head.headers.insert("idempotency-expires", expires);
         }
-        let reply = Reply { status: head.status, headers: head.headers, body, is_cut: false };
+        let (status, headers) = (head.status, head.headers);
+        let reply = Reply { status, headers, body, is_cut: false, is_hidden: false };
         let document: Value = serde_json::from_slice(&reply.body).unwrap();
         let code = document["code"].as_str().unwrap().to_owned();
         let first = document["first_status"].as_u64().map(|status| status < 400);

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use firstwrite_client::rules::{
-    AfterStatus, Life, Limits, Over, Situation, Timestamp, after_status, back_off, key_time, life,
-    retry_after,
+    AfterStatus, Life, Limits, Over, Situation, Timestamp, after_status, key_time, life,
+    retry_after, wait, wait_left,
 };
+use firstwrite_client::transport::Reply;
 use firstwrite_client::{Cause, EndKind, Secret};
 use serde_json::{Value, json};
 
@@ -39,14 +40,48 @@ fn answers_of_the_status_resource_are_decided() {
 #[test]
 fn waits_are_computed() {
     check_named("wait", "expect_ms", |case| {
-        let now = Timestamp::from_http_date(case["now"].as_str().unwrap()).unwrap();
+        let now = date(&case["date_header"]).or(date(&case["now"])).unwrap();
         let attempt = u32::try_from(case["attempt"].as_u64().unwrap()).unwrap();
         let header = case["retry_after_header"].as_str();
         let said =
             retry_after(header, case["retry_after_member"].as_u64(), now).unwrap_or_default();
-        let wait = said + back_off(attempt, case["random"].as_f64().unwrap());
+        let wait = wait(said, attempt, case["random"].as_f64().unwrap());
         json!(u64::try_from(wait.as_millis()).unwrap())
     });
+}
+
+fn date(value: &Value) -> Option<Timestamp> {
+    Timestamp::from_http_date(value.as_str()?)
+}
+
+#[test]
+fn waits_that_began_in_another_process_are_read() {
+    check_named("left", "expect_ms", |case| {
+        let not_before = case["not_before"].as_i64().map(Timestamp::from_millis);
+        let waits_for = Duration::from_millis(case["waits_for_ms"].as_u64().unwrap());
+        let now = Timestamp::from_millis(case["now"].as_i64().unwrap());
+        json!(u64::try_from(wait_left(not_before, waits_for, now).as_millis()).unwrap())
+    });
+}
+
+#[test]
+fn the_life_of_a_key_is_told_by_the_servers_clock() {
+    check("expires", |case| {
+        let header = |name: &str| case[name].as_str().map(|value| value.parse().unwrap());
+        let named = [("idempotency-expires", "expires_header"), ("date", "date_header")];
+        let lines = named.into_iter().filter_map(|(name, member)| {
+            Some((http::HeaderName::from_static(name), header(member)?))
+        });
+        let (status, body) = (http::StatusCode::CREATED, bytes::Bytes::new());
+        let reply =
+            Reply { status, headers: lines.collect(), body, is_cut: false, is_hidden: false };
+        json!(reply.key_expires_at(date(&case["now"]).unwrap()).map(|at| at.to_string()))
+    });
+}
+
+#[test]
+fn answers_show_a_status_resource() {
+    check("shows", |case| json!(answer(&case["answer"]).is_ok_and(|reply| reply.shows_status())));
 }
 
 #[test]

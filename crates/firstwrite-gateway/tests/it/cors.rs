@@ -27,7 +27,7 @@ fn permission(answered: &Message) -> (Option<&str>, Option<&str>, bool) {
     (answered.header("access-control-allow-origin"), exposed, varies)
 }
 
-const EXPOSED: &str = "idempotent-replayed, idempotency-expires, idempotency-interim, idempotency-outcome, retry-after, location, etag, link, \
+const EXPOSED: &str = "date, idempotent-replayed, idempotency-expires, idempotency-interim, idempotency-outcome, retry-after, location, etag, link, \
                        preference-applied, x-request-id";
 
 #[tokio::test]

@@ -47,6 +47,7 @@ async fn a_page_may_read_the_first_answer_the_replay_and_every_refusal() {
             firstwrite::IDEMPOTENCY_INTERIM,
             firstwrite::IDEMPOTENCY_OUTCOME,
             http::header::RETRY_AFTER,
+            http::header::DATE,
         ] {
             assert!(exposed.iter().any(|exposed| exposed == name.as_str()), "{name}: {exposed:?}");
         }

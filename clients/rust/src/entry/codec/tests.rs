@@ -49,6 +49,7 @@ fn entry(end: Option<End>) -> Entry {
         not_before: Some(Timestamp::from_millis(9)),
         waits_for: Duration::from_millis(8),
         expires_at: None,
+        shows_status: true,
         end,
         place: Some(Place { lane: "l".into(), number: 4, is_applied: true, is_settled: false }),
     }

@@ -1,0 +1,61 @@
+//! Waits of intents by the clock that is never set, for as long as this process lives.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::entry::Entry;
+use crate::rules::Timestamp;
+
+/// Ends of waits by the key of the intent.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    known: Mutex<HashMap<String, Wait>>,
+}
+
+#[derive(Debug)]
+struct Wait {
+    /// The end as the entry has it, which tells one wait of an intent from the next.
+    not_before: Timestamp,
+    /// The end by the clock's `elapsed`.
+    until: Duration,
+}
+
+/// More waits than a storage has entries by default; beyond it, those that are over are forgotten, and then all.
+const WAITS_MAX: usize = 10_000;
+
+impl Waits {
+    /// The time that is left to wait. What an entry says by the time of day counts once: when this process sees the
+    /// wait for the first time.
+    pub(super) fn left(&self, entry: &Entry, clock: &dyn Clock) -> Duration {
+        let elapsed = clock.elapsed();
+        let mut known = self.known();
+        let key = entry.key.as_str();
+        let Some(not_before) = entry.not_before else {
+            known.remove(key);
+            return Duration::ZERO;
+        };
+        if let Some(wait) = known.get(key).filter(|wait| wait.not_before == not_before) {
+            return wait.until.saturating_sub(elapsed);
+        }
+        let left = entry.wait_left(clock.now());
+        if known.len() >= WAITS_MAX {
+            known.retain(|_, wait| wait.until > elapsed);
+        }
+        if known.len() >= WAITS_MAX {
+            known.clear();
+        }
+        known.insert(key.to_owned(), Wait { not_before, until: elapsed.saturating_add(left) });
+        left
+    }
+
+    /// Forgets an intent that is acknowledged.
+    pub(super) fn forget(&self, key: &str) {
+        self.known().remove(key);
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Wait>> {
+        self.known.lock().expect("looking up a key does not panic")
+    }
+}
