@@ -158,7 +158,7 @@ class Waiting(unittest.TestCase):
     def test_the_server_is_not_asked_before_its_time(self) -> None:
         rig = Rig(answer(503, {"Retry-After": "7"}), answer(201, KEPT), luck=0.5)
         rig.pay().send()
-        self.assertEqual(rig.clock.waits, [7.25])
+        self.assertEqual(rig.clock.waits, [7.281])
 
     def test_a_wait_that_is_too_long_is_pending_at_once(self) -> None:
         rig = Rig(answer(503, {"Retry-After": "31"}), answer(201, KEPT))

@@ -100,9 +100,8 @@ class Answer:
         return None if expires is None else received_at + expires - self.server_time(received_at)
 
     def server_time(self, received_at: int) -> int:
-        """Returns the server's time of this answer, in milliseconds; the client's where the server names none."""
-        date = http_date(self.header("date") or "")
-        return received_at if date is None else date
+        """Returns the server's time of this answer, in milliseconds."""
+        return server_time(self.header("date"), received_at)
 
     @property
     def _expires(self) -> Optional[int]:
@@ -122,14 +121,19 @@ class Problem:
     @classmethod
     def of(cls, answer: Answer) -> Optional["Problem"]:
         """Returns the problem in an answer. A kept answer is the API's own, but for the one that stands for it."""
+        problem = cls.read(answer)
+        is_of_the_api = answer.kept and problem is not None and problem.code != "answer-not-kept"
+        return None if is_of_the_api else problem
+
+    @classmethod
+    def read(cls, answer: Answer) -> Optional["Problem"]:
+        """Returns the problem in the body of an answer, also of a kept one."""
         document = answer.json_object()
         if document is None:
             return None
         code, retryable = document.get("code"), document.get("retryable")
         safe_new_key = document.get("safe_new_key")
         if not isinstance(code, str) or not isinstance(retryable, bool) or not isinstance(safe_new_key, bool):
-            return None
-        if answer.kept and code != "answer-not-kept":
             return None
         first_status = document.get("first_status")
         return cls(
@@ -173,6 +177,12 @@ def _retry_after_header(header: Optional[str], now: int) -> Optional[int]:
         return RETRY_AFTER_SECONDS_MAX * 1000 if len(seconds) > 6 else int(seconds) * 1000
     date = http_date(text)
     return None if date is None else date - now
+
+
+def server_time(date: Optional[str], received_at: int) -> int:
+    """Returns the time of a header `Date`; the client's own where it is none."""
+    time = http_date((date or "").strip(_WHITE_SPACE))
+    return received_at if time is None else time
 
 
 def http_date(text: str) -> Optional[int]:

@@ -20,7 +20,7 @@ from .keys import derived_key, random_key
 from .life import Life
 from .patience import Patience
 from .request import Outgoing, Request, check_name
-from .rules import Dialect
+from .rules import Dialect, wait_ms
 from .sending import Sending
 from .storage import Item
 from .waits import Waits
@@ -180,7 +180,7 @@ class Engine:
             doubt=True,
             resumed_at=self.settings.clock.now(),
             not_before=None,
-            wait=None,
+            wait=0,
             told=False,
         )
         return await self.write(entry, resumed) or await self.resume(await self.fresh(entry))
@@ -254,6 +254,10 @@ class Engine:
         if new.not_before != old.not_before:
             self.waits.begin(new)
         return new
+
+    def wait_ms(self, asked: int, attempt: int) -> int:
+        """Draws the wait after an attempt, whose answer asked for some of it."""
+        return wait_ms(asked, attempt, self.settings.random())
 
     def waiting(self, entry: Entry, milliseconds: int) -> Entry:
         """Returns an entry of which nothing is sent for so long."""

@@ -58,7 +58,7 @@ class Entry:
     first_attempt_at: Optional[int] = None
     resumed_at: Optional[int] = None
     not_before: Optional[int] = None
-    wait: Optional[int] = None
+    wait: int = 0
     """Length of the wait that ends at `not_before`. A clock that is set does not lengthen it."""
     expires_at: Optional[int] = None
     latest_at: Optional[int] = None
@@ -173,7 +173,7 @@ def _entry(document: Dict[str, Any]) -> Entry:
         not_before=_number_or_none(document["not_before"]),
         expires_at=_number_or_none(document["expires_at"]),
         # Entries of earlier versions do not have these.
-        wait=_number_or_none(document.get("wait")),
+        wait=_number(document.get("wait", 0)),
         latest_at=_number_or_none(document.get("latest_at")),
         has_status=_truth(document.get("has_status", False)),
         applied=_truth(document["applied"]),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Union
 
 from .answer import Answer, Failure
 from .entry import Entry, EntryEnd
-from .rules import Ask, Decision, Finish, back_off_ms
+from .rules import Ask, Decision, Finish
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -40,7 +40,7 @@ def after_answer(
     entry = replace(base, expires_at=expires_at)
     if isinstance(decision, Finish):
         return with_end(engine, entry, decision, result)
-    wait = decision.wait * 1000 + back_off_ms(base.attempts, engine.settings.random())
+    wait = engine.wait_ms(decision.wait * 1000, base.attempts)
     if not is_shared or engine.waits.left(base) < wait:
         entry = engine.waiting(entry, wait)
     doubt = True if isinstance(decision, Ask) else decision.doubt
@@ -68,4 +68,4 @@ def with_end(
         truncated=answer.truncated,
         sealed=engine.settings.seal is not None,
     )
-    return replace(entry, end=end, not_before=None, wait=None)
+    return replace(entry, end=end, not_before=None, wait=0)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Mapping, Optional, Tuple, Union
 
-from .answer import Answer, Failure, Problem
+from .answer import Answer, Failure
 from .entry import Entry
 from .errors import Lost, NotSent, Pending
 from .life import KEY_LIFE_MARGIN_MS, end_of_life, key_ends_at
@@ -14,7 +14,6 @@ from .patience import Patience
 from .recording import Received, after_answer, with_end
 from .request import Request, origin_of, with_key
 from .rules import (
-    KNOWN_CODES,
     Ask,
     Decision,
     Dialect,
@@ -22,18 +21,14 @@ from .rules import (
     Retry,
     StatusAsk,
     StatusRefresh,
-    back_off_ms,
     decide,
     decide_status,
     name_of,
+    shows_status,
 )
 
 if TYPE_CHECKING:
     from .engine import Engine
-
-
-_OURS = frozenset(("idempotency-expires", "idempotency-interim", "idempotency-outcome"))
-"""Headers that say that an origin has a status resource."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +160,7 @@ class Sending:
             has_status=self._knows_status(),
         )
         # If the process dies now, the next one does not send at once.
-        return self._engine.waiting(marked, back_off_ms(attempts, self._settings.random()))
+        return self._engine.waiting(marked, self._engine.wait_ms(0, attempts))
 
     # The attempt
 
@@ -248,10 +243,7 @@ class Sending:
 
     def _learn(self, result: Union[Answer, Failure]) -> None:
         """Notes whether an answer says that this origin has a status resource."""
-        if not isinstance(result, Answer):
-            return
-        problem = Problem.of(result)
-        if not _OURS.isdisjoint(result.headers) or (problem is not None and problem.code in KNOWN_CODES):
+        if shows_status(result):
             self._engine.origins.learn_status(self._origin)
 
     def _has_status(self) -> bool:
@@ -280,7 +272,7 @@ class Sending:
             result = Failure.LOST
         decision = decide_status(result, self._refreshed, self._clock.now())
         if isinstance(decision, StatusAsk):
-            wait = decision.wait * 1000 + back_off_ms(1, self._settings.random())
+            wait = self._engine.wait_ms(decision.wait * 1000, 1)
             written = await self._engine.write(entry, self._engine.waiting(entry, wait))
             if written is None:
                 await self._reload()

@@ -7,7 +7,7 @@ from typing import Dict, Tuple
 
 from .clock import Clock
 from .entry import Entry
-from .rules import RETRY_WAIT_MAX_MS
+from .rules import wait_left_ms
 
 _WAITS_MAX = 10_000
 
@@ -25,7 +25,7 @@ class Waits:
         """Notes the wait of an entry that was just written."""
         with self._lock:
             self._known.pop(entry.key, None)
-            if entry.not_before is not None and entry.wait is not None:
+            if entry.not_before is not None:
                 self._note(entry.key, entry.not_before, entry.wait)
 
     def left(self, entry: Entry) -> float:
@@ -38,8 +38,7 @@ class Waits:
         with self._lock:
             not_before, until = self._known.get(entry.key, (None, 0.0))
             if not_before != entry.not_before:
-                most = RETRY_WAIT_MAX_MS if entry.wait is None else min(entry.wait, RETRY_WAIT_MAX_MS)
-                left = max(0, min(entry.not_before - self._clock.now(), most))
+                left = wait_left_ms(entry.not_before, entry.wait, self._clock.now())
                 until = self._note(entry.key, entry.not_before, left)
             return max(0.0, until - self._clock.monotonic() * 1000)
 
