@@ -101,9 +101,9 @@ class Bed:
                 with opener.open(request, timeout=60) as answer:
                     content = answer.read()
                 return json.loads(content) if content else None
-            except urllib.error.URLError as error:
-                # The bed's own paths are behind the port that a test closed for a while.
-                if not isinstance(error.reason, ConnectionRefusedError):
+            except (ConnectionError, urllib.error.URLError) as error:
+                # The bed's own paths are behind the port that a test closes for a while.
+                if not isinstance(getattr(error, "reason", error), ConnectionError):
                     raise
                 _pause.wait(0.01)
         raise AssertionError("the port of the test bed stays closed")

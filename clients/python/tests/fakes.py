@@ -88,16 +88,20 @@ class Rig:
         self.transport = ScriptedTransport(*replies)
         self.storage = storage if storage is not None else MemoryStorage()
         self.events: List[Event] = []
-        self.luck = settings.pop("luck", 0.0)
+        # Without luck there is no back-off: most tests are about the waits that a server asks for.
+        self.luck: Optional[float] = settings.pop("luck", None)
         settings.setdefault("on_event", self.events.append)
         self.client = Client(
             storage=self.storage,
             transport=self.transport,
             clock=self.clock,
             sleep=self.clock.sleep,
-            random=lambda: self.luck,
+            random=lambda: 0.0 if self.luck is None else self.luck,
             **settings,
         )
+        engine = self.client._engine
+        drawn = engine.wait_ms
+        engine.wait_ms = lambda asked, attempt: asked if self.luck is None else drawn(asked, attempt)  # type: ignore[method-assign]
 
     def pay(self, name: str = "checkout/cart_42", amount: int = 1200) -> Any:
         return self.client.intent(name, "POST", URL, json={"amount": amount})
@@ -110,7 +114,7 @@ class Rig:
         except Pending as pending:
             return pending
         finally:
-            self.luck = 0.0
+            self.luck = None
         raise AssertionError("the attempt ended the intent")
 
     def steps(self) -> List[str]:
@@ -130,10 +134,10 @@ class AsyncRig:
             transport=self.transport,
             clock=self.clock,
             sleep=self.clock.async_sleep,
-            random=lambda: 0.0,
             on_event=self.events.append,
             **settings,
         )
+        self.client._engine.wait_ms = lambda asked, attempt: asked  # type: ignore[method-assign]
 
 
 def answer(

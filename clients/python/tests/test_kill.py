@@ -1,11 +1,14 @@
 """Kill tests: an application that is killed at every step and at random moments, behind a server that loses answers.
 
 Whatever happens, each intent has one effect under one key, and its end is true. The long form, of
-`FIRSTWRITE_LONG=RUNS`, repeats this with other seeds; `FIRSTWRITE_SEED` is the first of them.
+`FIRSTWRITE_LONG=RUNS`, repeats this with other seeds; `FIRSTWRITE_SEED` is the first of them. Histories mostly wait,
+so `FIRSTWRITE_AT_ONCE` of them (8) share a bed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib.util
 import json
 import os
@@ -13,13 +16,14 @@ import random
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import traceback
 import unittest
 from dataclasses import asdict, replace
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from firstwrite.entry import decode
 from tests import worker
@@ -28,7 +32,10 @@ from tests.worker import Books, Plan
 
 STEPS = ("opened", "marked", "sent", "answered", "recorded", "ended", "acknowledged")
 STARTS_MAX = 60
-SHORT_RUNS = 12
+SHORT_RUNS = 24
+AT_ONCE = 8
+RUNS_OF_A_BED = 100
+"""The log of a bed has an end, and its books grow."""
 
 bed: Bed
 _next = 0
@@ -90,8 +97,8 @@ class Killing(unittest.TestCase):
     def check(self, plan: Plan) -> None:
         """Compares the application's books with the demo's, and with the log of the bed."""
         global _next
-        bed.set_faults()
-        books, payments = Books(plan.folder).read(), bed.payments_of()
+        with self.demo_in_use():
+            books, payments = Books(plan.folder).read(), bed.payments_of()
         entries, _next = bed.log(_next)
         self.assertEqual(set(books), set(plan.intents))
         for name, amount in plan.intents.items():
@@ -109,6 +116,13 @@ class Killing(unittest.TestCase):
             self.assertEqual(worker._settings(plan)["storage"].list(), [], "an intent is left")
         if plan.queue:
             self.check_order(plan, entries)
+
+    @contextlib.contextmanager
+    def demo_in_use(self, alone: bool = False) -> Iterator[None]:
+        """Keeps other processes of this test from restarting the demo, or from reading its books."""
+        with open(os.path.join(self.folder, "demo.lock"), "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            yield
 
     def check_order(self, plan: Plan, entries: List[Dict[str, Any]]) -> None:
         """In a lane, no intent is sent before the one in front of it was sent for the last time."""
@@ -200,6 +214,8 @@ class AtRandom(Killing):
     kills = 0
 
     def run_seed(self, seed: int) -> None:
+        global _next
+        _, _next = bed.log(_next)
         chance = random.Random(seed)
         plan = Plan(
             folder=tempfile.mkdtemp(dir=self.folder),
@@ -220,6 +236,7 @@ class AtRandom(Killing):
         else:
             self.fail("the application did not come to an end")
         self.check(plan)
+        shutil.rmtree(plan.folder)
 
     def faults(self, chance: random.Random) -> None:
         names = ("cut_after", "cut_before", "cut_half", "_502", "_504", "refuse", "delay")
@@ -238,7 +255,8 @@ class AtRandom(Killing):
         children = [self.fork(plan) for _ in range(2 if plan.keep else 1)]
         try:
             if restart:
-                bed.restart_demo()
+                with self.demo_in_use(alone=True):
+                    bed.restart_demo()
             if close:
                 bed.close_port(50)
         finally:
@@ -248,25 +266,74 @@ class AtRandom(Killing):
         return all(ends)
 
     def test_random_histories(self) -> None:
+        global bed, _next
+        self.addCleanup(lambda: bed.set_faults())
         long = os.environ.get("FIRSTWRITE_LONG")
         runs = int(long) if long else SHORT_RUNS
         first = int(os.environ.get("FIRSTWRITE_SEED", "1"))
-        for seed in range(first, first + runs):
-            with self.subTest(seed=seed):
-                try:
-                    self.run_seed(seed)
-                except Exception:
-                    # A long run says at once what it found.
-                    traceback.print_exc()
-                    raise
-            if long and seed % 100 == 0:
-                print(f"seed {seed}", file=sys.stderr, flush=True)
-                self.renew_bed()
+        for begin in range(first, first + runs, RUNS_OF_A_BED):
+            if begin > first:
+                bed.close()
+                bed, _next = Bed(), 0
+            seeds = list(range(begin, min(begin + RUNS_OF_A_BED, first + runs)))
+            histories = self.run_seeds(seeds)
+            for history in histories:
+                with self.subTest(seed=history["seed"]):
+                    self.assertEqual(history["failure"], "")
+            self.assertEqual(sorted(history["seed"] for history in histories), seeds)
+            self.starts += sum(history["starts"] for history in histories)
+            self.kills += sum(history["kills"] for history in histories)
+            if long:
+                print(f"seed {seeds[-1]}", file=sys.stderr, flush=True)
+        self.assertGreater(self.kills, 0)
         if long:
             print(f"{runs} histories, {self.starts} starts, {self.kills} kills", file=sys.stderr, flush=True)
 
-    def renew_bed(self) -> None:
-        """Takes another bed: the log of one has an end, and its books grow."""
-        global bed, _next
-        bed.close()
-        bed, _next = Bed(), 0
+    def run_seeds(self, seeds: List[int]) -> List[Dict[str, Any]]:
+        """Runs histories in several processes, each of which takes the next seed from a pipe."""
+        reader, writer = os.pipe()
+        os.write(writer, b"".join(struct.pack("I", seed) for seed in seeds))
+        os.close(writer)
+        path = os.path.join(self.folder, "histories")
+        at_once = int(os.environ.get("FIRSTWRITE_AT_ONCE", AT_ONCE))
+        runners = [self.fork_runner(reader, path) for _ in range(at_once)]
+        os.close(reader)
+        for runner in runners:
+            self.assertEqual(os.waitpid(runner, 0)[1], 0, "a runner of histories failed")
+        with open(path, encoding="utf-8") as stream:
+            histories = [json.loads(line) for line in stream]
+        os.remove(path)
+        return histories
+
+    def fork_runner(self, reader: int, path: str) -> int:
+        sys.stdout.flush()
+        child = os.fork()
+        if child:
+            return child
+        status = 1
+        try:
+            while True:
+                taken = os.read(reader, 4)
+                if not taken:
+                    break
+                (seed,) = struct.unpack("I", taken)
+                history = self.history(seed)
+                with open(path, "ab") as out:
+                    # One write, so that lines of several processes do not mix.
+                    out.write(json.dumps(history).encode() + b"\n")
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+
+    def history(self, seed: int) -> Dict[str, Any]:
+        self.starts = self.kills = 0
+        failure = ""
+        try:
+            self.run_seed(seed)
+        except Exception:
+            failure = traceback.format_exc()
+            # A long run says at once what it found.
+            print(f"seed {seed}: {failure}", file=sys.stderr, flush=True)
+        return {"seed": seed, "starts": self.starts, "kills": self.kills, "failure": failure}

@@ -7,24 +7,26 @@ from typing import Any, Callable
 
 from firstwrite import Answer, MemoryStorage, Outgoing
 from firstwrite.budget import RetryBudget
-from tests.fakes import KEPT, Rig, Reply, answer, lost, not_sent
+from tests.fakes import KEPT, ManualClock, Reply, Rig, answer, lost, not_sent
 from tests.test_send import stored
 
 
 class Meanwhile(unittest.TestCase):
     def pair(self, reply: Reply, *others: Reply, work: Callable[[Rig], Any]) -> Rig:
         """Returns a client whose first attempt gets `reply` after another client did its work."""
-        storage = MemoryStorage()
-        self.other = other = Rig(*others, storage=storage)
+        storage, clock = MemoryStorage(), ManualClock()
+        self.other = other = Rig(*others, storage=storage, clock=clock)
 
         def meanwhile(request: Outgoing) -> Answer:
+            # The other one waits for what the mark leaves to wait.
+            clock.advance(1)
             work(other)
             if isinstance(reply, Exception):
                 raise reply
             assert isinstance(reply, Answer)
             return reply
 
-        return Rig(meanwhile, storage=storage, status="never")
+        return Rig(meanwhile, storage=storage, status="never", clock=clock)
 
     def test_a_refusal_is_not_written_over_the_mark_of_another(self) -> None:
         for reply in (answer(403), answer(422), answer(400, None, {"error": "no"})):

@@ -24,7 +24,7 @@ from firstwrite import (
     WrongState,
 )
 from firstwrite.entry import decode
-from tests.fakes import KEPT, URL, AsyncRig, Rig, answer, lost, problem
+from tests.fakes import KEPT, URL, AsyncRig, Rig, answer, lost, not_sent, problem
 
 DONE = answer(201, KEPT)
 
@@ -211,6 +211,23 @@ class Lanes(unittest.TestCase):
         self.assertEqual(bench.sent[-2:], [1, 2])
         self.assertGreaterEqual(sum(bench.clock.waits), 600)
 
+    def test_lanes_that_only_wait_take_no_place_from_a_healthy_one(self) -> None:
+        for reply in (answer(429, {"Retry-After": "600"}), answer(503), not_sent(), lost()):
+            bench = self.bench(lanes_at_once=2)
+            # As many as there are places; without luck they use up the budget of retries, and wait for it.
+            for lane, amount in (("a", 1), ("b", 2)):
+                bench.replies[amount] = [reply] * 100
+                bench.enqueue(lane, amount)
+            for amount in range(10, 15):
+                bench.enqueue("z", amount)
+            lanes = bench.run(wait_for=0)
+            with self.subTest(repr(reply)):
+                self.assertEqual([lane.state for lane in lanes], ["waiting", "waiting", "empty"])
+                self.assertEqual([amount for amount in bench.sent if amount >= 10], [10, 11, 12, 13, 14])
+                self.assertEqual(bench.clock.waits, [], "a lane waited in its place")
+                bench.replies.clear()
+                self.assertEqual([lane.state for lane in bench.run()], ["empty"] * 3)
+
     def test_lost_answers_are_sent_again_in_order(self) -> None:
         bench = self.bench()
         bench.replies = {1: [lost(), lost(), DONE]}
@@ -349,6 +366,42 @@ class Lanes(unittest.TestCase):
         bench.run()
         self.assertEqual(bench.sent, [9])
         self.assertEqual(bench.seen[4:], ["confirm a/2 done", "confirm a/1 done"])
+
+    def test_a_rollback_that_failed_runs_before_another_request_is_applied(self) -> None:
+        bench = self.bench(hooks=False)
+        seen: List[str] = []
+        broken = [True]
+
+        def rollback(intent: QueuedIntent) -> None:
+            seen.append(f"rollback {json.loads(intent.request.body or b'')['amount']}")
+            if broken[0]:
+                raise RuntimeError("the ledger is closed")
+
+        def apply(intent: QueuedIntent) -> None:
+            seen.append(f"apply {json.loads(intent.request.body or b'')['amount']}")
+
+        bench.hooks = {"apply": apply, "rollback": rollback}
+        bench.make()
+        bench.replies = {1: [answer(422, KEPT)]}
+        bench.enqueue("a", 1)
+        self.assertEqual([lane.state for lane in bench.run()], ["failed"])
+        before = bench.stored("a/1")
+        # While it cannot be taken back, nothing else takes its place.
+        with self.assertRaisesRegex(RuntimeError, "ledger"):
+            bench.supersede("a/1", 9)
+        self.assertEqual(bench.stored("a/1"), before)
+        broken.clear()
+        broken.append(False)
+        bench.supersede("a/1", 9)
+        self.assertEqual(seen, ["apply 1", "rollback 1", "rollback 1", "rollback 1", "apply 9"])
+
+    def test_a_rollback_that_ran_is_not_repeated(self) -> None:
+        bench = self.bench()
+        bench.replies = {1: [answer(422, KEPT)]}
+        bench.enqueue("a", 1)
+        bench.run()
+        bench.supersede("a/1", 9)
+        self.assertEqual(bench.seen, ["apply a/1", "rollback a/1 refused", "apply a/1"])
 
     def test_what_may_have_happened_is_not_superseded(self) -> None:
         for reply in (answer(500, KEPT), problem("strange", 500, safe_new_key=True), lost(), DONE):

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping
 
 from firstwrite import Answer, CredentialsError, MemoryStorage, Outgoing, Pending, StorageError
 from firstwrite.entry import decode
-from tests.fakes import KEPT, Rig, answer, lost, not_sent, problem
+from tests.fakes import KEPT, ManualClock, Rig, answer, lost, not_sent, problem
 
 AUTH = {"Authorization": "Bearer demo-acme"}
 
@@ -134,6 +134,7 @@ class Doubt(unittest.TestCase):
 
         def meanwhile(request: Outgoing) -> Answer:
             # The other process begins an attempt, which may arrive, and then this one is refused.
+            other.clock.advance(1)
             other.send_once()
             return answer(403)
 
@@ -145,6 +146,7 @@ class Doubt(unittest.TestCase):
         other = Rig(answer(201, KEPT, {"id": "first"}), storage=storage)
 
         def meanwhile(request: Outgoing) -> Answer:
+            other.clock.advance(1)
             other.pay().send()
             return answer(500, KEPT)
 
@@ -156,7 +158,7 @@ class Waiting(unittest.TestCase):
     def test_the_server_is_not_asked_before_its_time(self) -> None:
         rig = Rig(answer(503, {"Retry-After": "7"}), answer(201, KEPT), luck=0.5)
         rig.pay().send()
-        self.assertEqual(rig.clock.waits, [7.25])
+        self.assertEqual(rig.clock.waits, [7.281])
 
     def test_a_wait_that_is_too_long_is_pending_at_once(self) -> None:
         rig = Rig(answer(503, {"Retry-After": "31"}), answer(201, KEPT))
@@ -428,6 +430,55 @@ class Status(unittest.TestCase):
         rig = Rig(lost(), answer(201))
         rig.pay().send()
         self.assertEqual(self.asked(rig), [])
+
+    def test_a_server_that_showed_it_is_asked_after_a_restart_too(self) -> None:
+        uncertain = answer(503, {"Idempotency-Outcome": "unknown"})
+        progress = problem("in-progress", 409, retryable=True)
+        for dialect, shown in (
+            ("draft-07", self.INTERIM),
+            ("draft-07", uncertain),
+            ("draft-07", progress),
+            ("stripe", uncertain),
+            ("stripe", progress),
+            ("generic", problem("overloaded", 503, retryable=True)),
+        ):
+            storage, clock = MemoryStorage(), ManualClock()
+            Rig(shown, storage=storage, clock=clock, dialect=dialect).send_once()
+            clock.advance(60)
+            later = Rig(
+                answer(200, None, {"state": "completed"}), answer(201, KEPT), storage=storage, clock=clock
+            )
+            with self.subTest(shown=shown, dialect=dialect):
+                self.assertEqual(later.pay().send().kind, "done")
+                self.assertEqual([request.method for request in later.transport.requests], ["GET", "POST"])
+
+    def test_an_attempt_says_in_its_mark_what_is_known_of_the_server(self) -> None:
+        storage, clock = MemoryStorage(), ManualClock()
+
+        def die(request: Outgoing) -> Answer:
+            raise KeyboardInterrupt
+
+        rig = Rig(answer(201, KEPT), die, storage=storage, clock=clock)
+        rig.pay("a").send()
+        with self.assertRaises(KeyboardInterrupt):
+            rig.pay("b").send()
+        clock.advance(60)
+        later = Rig(answer(200, None, {"state": "completed"}), answer(201, KEPT), storage=storage, clock=clock)
+        self.assertEqual(later.pay("b").send().kind, "done")
+        self.assertEqual([request.method for request in later.transport.requests], ["GET", "POST"])
+
+    def test_a_server_that_denied_it_is_not_asked_after_a_restart(self) -> None:
+        storage, clock = MemoryStorage(), ManualClock()
+        rig = Rig(self.INTERIM, answer(404), self.INTERIM, storage=storage, clock=clock)
+        rig.send_once()
+        clock.advance(60)
+        rig.send_once()
+        self.assertEqual(self.asked(rig)[1:], [])
+        self.assertFalse(stored(rig).has_status)
+        clock.advance(60)
+        later = Rig(answer(201, KEPT), storage=storage, clock=clock)
+        self.assertEqual(later.pay().send().kind, "done")
+        self.assertEqual(self.asked(later), [])
 
     def test_always_asks_after_a_restart_too(self) -> None:
         storage = MemoryStorage()

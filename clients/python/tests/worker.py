@@ -20,8 +20,8 @@ from firstwrite import AsyncClient, Client, End, Event, FileStorage, QueuedInten
 from tests.bed import CREDENTIALS
 
 ASYNC = ("streams", "httpx, async")
-SLEEP_SECONDS_MAX = 0.2
-"""Longest wait of the application, so that a history is short. The order of its steps stays the same."""
+SPEED = 50
+"""The application's time passes so many times as fast, so that a history is short."""
 
 
 @dataclass
@@ -46,7 +46,22 @@ class Plan:
     kill_after: int = 0
     """Let the step pass so often before."""
     headers: Dict[str, str] = field(default_factory=dict)
-    give_up_after: float = 600.0
+    give_up_after: float = 20_000.0
+    began: float = field(default_factory=time.time)
+    """From here on the application's time is fast; the same for each process of a plan."""
+
+
+class FastClock:
+    """The clocks of the machine, fast."""
+
+    def __init__(self, began: float) -> None:
+        self._began = began
+
+    def now(self) -> int:
+        return round((self._began + (time.time() - self._began) * SPEED) * 1000)
+
+    def monotonic(self) -> float:
+        return time.monotonic() * SPEED
 
 
 class Books:
@@ -94,12 +109,12 @@ def run(plan: Plan) -> None:
         _run_sync(plan)
 
 
-def _short_sleep(seconds: float) -> None:
-    time.sleep(min(seconds, SLEEP_SECONDS_MAX))
+def _fast_sleep(seconds: float) -> None:
+    time.sleep(seconds / SPEED)
 
 
-async def _short_async_sleep(seconds: float) -> None:
-    await asyncio.sleep(min(seconds, SLEEP_SECONDS_MAX))
+async def _fast_async_sleep(seconds: float) -> None:
+    await asyncio.sleep(seconds / SPEED)
 
 
 def _settings(plan: Plan) -> Dict[str, Any]:
@@ -108,9 +123,9 @@ def _settings(plan: Plan) -> Dict[str, Any]:
     return {
         "storage": SqliteStorage(path + ".db") if plan.storage == "sqlite" else FileStorage(path),
         "credentials": CREDENTIALS,
-        # Short waits: the tests are about order, and not about time.
-        "random": lambda: chance.random() * 0.05,
-        "sleep": _short_async_sleep if plan.transport in ASYNC else _short_sleep,
+        "random": chance.random,
+        "clock": FastClock(plan.began),
+        "sleep": _fast_async_sleep if plan.transport in ASYNC else _fast_sleep,
         "on_event": _killer(plan),
         "give_up_after": plan.give_up_after,
         "attempt_timeout": 20.0,

@@ -73,7 +73,7 @@ class Answer:
     @property
     def kept(self) -> bool:
         """True if the server says that it keeps this answer, so that a retry gets it again."""
-        return self.expires_at is not None or self.replayed
+        return self._expires is not None or self.replayed
 
     @property
     def replayed(self) -> bool:
@@ -94,11 +94,18 @@ class Answer:
         """True if the server passed an answer on while the key stays uncertain: a retry will not get it again."""
         return self.says("idempotency-outcome", "unknown")
 
+    def expires_at(self, received_at: int) -> Optional[int]:
+        """Returns the time until which the key is kept, by the client's clock, where the server says so."""
+        expires = self._expires
+        return None if expires is None else received_at + expires - self.server_time(received_at)
+
+    def server_time(self, received_at: int) -> int:
+        """Returns the server's time of this answer, in milliseconds."""
+        return server_time(self.header("date"), received_at)
+
     @property
-    def expires_at(self) -> Optional[int]:
-        """Time until which the key is kept, in milliseconds, where the server says so."""
-        value = self.header("idempotency-expires")
-        return None if value is None else http_date(value)
+    def _expires(self) -> Optional[int]:
+        return http_date(self.header("idempotency-expires") or "")
 
 
 @dataclass(frozen=True)
@@ -114,14 +121,19 @@ class Problem:
     @classmethod
     def of(cls, answer: Answer) -> Optional["Problem"]:
         """Returns the problem in an answer. A kept answer is the API's own, but for the one that stands for it."""
+        problem = cls.read(answer)
+        is_of_the_api = answer.kept and problem is not None and problem.code != "answer-not-kept"
+        return None if is_of_the_api else problem
+
+    @classmethod
+    def read(cls, answer: Answer) -> Optional["Problem"]:
+        """Returns the problem in the body of an answer, also of a kept one."""
         document = answer.json_object()
         if document is None:
             return None
         code, retryable = document.get("code"), document.get("retryable")
         safe_new_key = document.get("safe_new_key")
         if not isinstance(code, str) or not isinstance(retryable, bool) or not isinstance(safe_new_key, bool):
-            return None
-        if answer.kept and code != "answer-not-kept":
             return None
         first_status = document.get("first_status")
         return cls(
@@ -145,7 +157,10 @@ def number(value: object) -> Optional[float]:
 
 
 def retry_after_ms(header: Optional[str], member: Optional[float], now: int) -> int:
-    """Returns how long a server asks to wait, in milliseconds: its header, else the member of its problem."""
+    """Returns how long a server asks to wait, in milliseconds: its header, else the member of its problem.
+
+    `now` is the server's time.
+    """
     asked = _retry_after_header(header, now)
     if asked is None and member is not None:
         asked = math.ceil(min(member, RETRY_AFTER_SECONDS_MAX) * 1000)
@@ -162,6 +177,12 @@ def _retry_after_header(header: Optional[str], now: int) -> Optional[int]:
         return RETRY_AFTER_SECONDS_MAX * 1000 if len(seconds) > 6 else int(seconds) * 1000
     date = http_date(text)
     return None if date is None else date - now
+
+
+def server_time(date: Optional[str], received_at: int) -> int:
+    """Returns the time of a header `Date`; the client's own where it is none."""
+    time = http_date((date or "").strip(_WHITE_SPACE))
+    return received_at if time is None else time
 
 
 def http_date(text: str) -> Optional[int]:

@@ -20,9 +20,10 @@ from .keys import derived_key, random_key
 from .life import Life
 from .patience import Patience
 from .request import Outgoing, Request, check_name
-from .rules import Dialect
+from .rules import Dialect, wait_ms
 from .sending import Sending
 from .storage import Item
+from .waits import Waits
 
 _OPENS_MAX = 10
 
@@ -87,6 +88,7 @@ class Engine:
         self.settings = settings
         self.io = io
         self.origins = Origins()
+        self.waits = Waits(settings.clock)
 
     # Opening
 
@@ -173,7 +175,13 @@ class Engine:
                 f"intent {entry.name!r} ended {entry.end.kind}; only an unknown end can be resumed"
             )
         resumed = replace(
-            entry, end=None, doubt=True, resumed_at=self.settings.clock.now(), not_before=None, told=False
+            entry,
+            end=None,
+            doubt=True,
+            resumed_at=self.settings.clock.now(),
+            not_before=None,
+            wait=0,
+            told=False,
         )
         return await self.write(entry, resumed) or await self.resume(await self.fresh(entry))
 
@@ -241,7 +249,19 @@ class Engine:
     async def write(self, old: Entry, new: Entry) -> Optional[Entry]:
         """Writes the next revision of an entry. Returns None if another revision stands."""
         new = replace(new, revision=old.revision + 1, latest_at=self._latest(new))
-        return new if await self.io.replace(old.name, old.revision, new.revision, encode(new)) else None
+        if not await self.io.replace(old.name, old.revision, new.revision, encode(new)):
+            return None
+        if new.not_before != old.not_before:
+            self.waits.begin(new)
+        return new
+
+    def wait_ms(self, asked: int, attempt: int) -> int:
+        """Draws the wait after an attempt, whose answer asked for some of it."""
+        return wait_ms(asked, attempt, self.settings.random())
+
+    def waiting(self, entry: Entry, milliseconds: int) -> Entry:
+        """Returns an entry of which nothing is sent for so long."""
+        return replace(entry, not_before=self.settings.clock.now() + milliseconds, wait=milliseconds)
 
     def _latest(self, entry: Entry) -> Optional[int]:
         if entry.first_attempt_at is None:

@@ -58,9 +58,13 @@ class Entry:
     first_attempt_at: Optional[int] = None
     resumed_at: Optional[int] = None
     not_before: Optional[int] = None
+    wait: int = 0
+    """Length of the wait that ends at `not_before`. A clock that is set does not lengthen it."""
     expires_at: Optional[int] = None
     latest_at: Optional[int] = None
     """Latest time at which it was written since the first attempt, by which a clock that is set back is noticed."""
+    has_status: bool = False
+    """True if the server has shown that it has a status resource."""
     applied: bool = False
     """True once the queue's `apply` returned."""
     told: bool = False
@@ -135,8 +139,10 @@ _PLAIN = (
     "first_attempt_at",
     "resumed_at",
     "not_before",
+    "wait",
     "expires_at",
     "latest_at",
+    "has_status",
     "applied",
     "told",
 )
@@ -166,8 +172,10 @@ def _entry(document: Dict[str, Any]) -> Entry:
         resumed_at=_number_or_none(document["resumed_at"]),
         not_before=_number_or_none(document["not_before"]),
         expires_at=_number_or_none(document["expires_at"]),
-        # Entries of earlier versions have none.
+        # Entries of earlier versions do not have these.
+        wait=_number(document.get("wait", 0)),
         latest_at=_number_or_none(document.get("latest_at")),
+        has_status=_truth(document.get("has_status", False)),
         applied=_truth(document["applied"]),
         told=_truth(document["told"]),
         end=None if end is None else _end(end),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Union
 
 from .answer import Answer, Failure
 from .entry import Entry, EntryEnd
-from .rules import Ask, Decision, Finish, back_off_ms
+from .rules import Ask, Decision, Finish
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -17,26 +17,37 @@ _NOT_STORED = frozenset(
 )
 
 
+@dataclass(frozen=True)
+class Received:
+    """What an attempt got, and the time of day at which it got it."""
+
+    result: Union[Answer, Failure]
+    at: int
+
+
 def after_answer(
-    engine: Engine, marked: Entry, base: Entry, decision: Decision, result: Union[Answer, Failure]
+    engine: Engine, marked: Entry, base: Entry, decision: Decision, received: Received
 ) -> Entry:
     """Returns the entry after an answer. `base` is what stands, which others may have written after the mark."""
-    expires_at = result.expires_at if isinstance(result, Answer) else None
+    result = received.result
+    is_shared = base.revision != marked.revision
+    expires_at = result.expires_at(received.at) if isinstance(result, Answer) else None
     if expires_at is None:
         expires_at = base.expires_at
-    elif base.expires_at is not None and base.revision != marked.revision:
+    elif base.expires_at is not None and is_shared:
         # Of two answers whose order is not known, the later time stands.
         expires_at = max(base.expires_at, expires_at)
     entry = replace(base, expires_at=expires_at)
     if isinstance(decision, Finish):
         return with_end(engine, entry, decision, result)
-    wait = decision.wait * 1000 + back_off_ms(base.attempts, engine.settings.random())
-    not_before = max(base.not_before or 0, engine.settings.clock.now() + wait)
+    wait = engine.wait_ms(decision.wait * 1000, base.attempts)
+    if not is_shared or engine.waits.left(base) < wait:
+        entry = engine.waiting(entry, wait)
     doubt = True if isinstance(decision, Ask) else decision.doubt
     if result is Failure.NOT_SENT and base.lane is not None and not doubt:
         # Nothing is under way: an offline queue waits as long as it takes.
         entry = replace(entry, first_attempt_at=None, resumed_at=None)
-    return replace(entry, doubt=doubt, not_before=not_before)
+    return replace(entry, doubt=doubt)
 
 
 def with_end(
@@ -57,4 +68,4 @@ def with_end(
         truncated=answer.truncated,
         sealed=engine.settings.seal is not None,
     )
-    return replace(entry, end=end, not_before=None)
+    return replace(entry, end=end, not_before=None, wait=0)

@@ -9,16 +9,15 @@ import math
 from dataclasses import dataclass
 from typing import Literal, Optional, Union
 
-from .answer import RETRY_AFTER_SECONDS_MAX, Answer, Failure, Problem, number, retry_after_ms
+from .answer import Answer, Failure, Problem, number, retry_after_ms
 
 Dialect = Literal["draft-07", "stripe", "generic"]
 EndKind = Literal["done", "refused", "unknown", "expired"]
 
 BACK_OFF_FIRST_MS = 500
 BACK_OFF_MAX_MS = 30_000
-RETRY_WAIT_MAX_MS = RETRY_AFTER_SECONDS_MAX * 1000 + BACK_OFF_MAX_MS
-"""The longest time between two attempts."""
-
+_DOUBLINGS_TO_CAP = 6
+_DOUBLINGS_MAX = 16
 _ASK_AGAIN_SECONDS = 1
 _RETRIED = frozenset(
     (
@@ -51,9 +50,10 @@ _NOTHING_RAN = frozenset(
 _OTHERS = frozenset(
     ("in-progress", "outcome-unknown", "key-reused", "key-expired", "answer-not-kept", "answer-lost")
 )
-KNOWN_CODES = _RETRIED | _NOTHING_RAN | _OTHERS
+_KNOWN_CODES = _RETRIED | _NOTHING_RAN | _OTHERS
 """Codes of firstwrite's problems."""
 
+_OURS = frozenset(("idempotency-expires", "idempotency-interim", "idempotency-outcome"))
 _OF_EVERY_DIALECT = frozenset(("outcome-unknown", "key-reused", "key-expired", "answer-not-kept"))
 _WITH_A_ROW_OF_THEIR_OWN = _RETRIED | _OTHERS
 
@@ -253,16 +253,33 @@ def decide_status(answer: Union[Answer, Failure], refreshed: bool, now: int) -> 
 
 def _seconds(answer: Answer, member: Optional[float], now: int) -> int:
     # Rounded up: a client never comes back before the time that the server said.
-    return -(-retry_after_ms(answer.headers.get("retry-after"), member, now) // 1000)
+    return -(-retry_after_ms(answer.headers.get("retry-after"), member, answer.server_time(now)) // 1000)
 
 
-def back_off_ms(attempt: int, random: float) -> int:
-    """Returns the random part of the wait after an attempt, so that a fleet does not come back at once."""
-    # 2^16 is far past the cap; a larger shift would only be a larger number.
-    most = min(BACK_OFF_MAX_MS, BACK_OFF_FIRST_MS << min(max(attempt - 1, 0), 16))
-    return math.floor(most * random)
+def wait_ms(asked: int, attempt: int, random: float) -> int:
+    """Returns the milliseconds before attempt `attempt` + 1: what the server asked for, and a back-off.
+
+    The back-off is drawn from almost the whole range, which spreads a fleet. After a wait at the cap it is drawn from
+    the last eighth, which keeps a fleet spread, unless the server named a time, which gathers it again.
+    """
+    doublings = min(max(attempt - 1, 0), _DOUBLINGS_MAX)
+    most = min(BACK_OFF_MAX_MS, BACK_OFF_FIRST_MS << doublings)
+    is_narrow = doublings > _DOUBLINGS_TO_CAP and not asked
+    least = most * 7 / 8 if is_narrow else most / 8
+    return asked + math.floor(least + (most - least) * random)
 
 
-def wait_ms(attempt: int, header: Optional[str], member: Optional[float], now: int, random: float) -> int:
-    """Returns the milliseconds before attempt `attempt` + 1."""
-    return retry_after_ms(header, member, now) + back_off_ms(attempt, random)
+def wait_left_ms(not_before: Optional[int], wait: int, now: int) -> int:
+    """Returns what is left of a wait of this length, where a process reads it for the first time.
+
+    A clock that is set back does not lengthen it.
+    """
+    return 0 if not_before is None else max(0, min(not_before - now, wait))
+
+
+def shows_status(answer: Union[Answer, Failure]) -> bool:
+    """Returns true if an answer shows that its server has a status resource."""
+    if isinstance(answer, Failure):
+        return False
+    problem = Problem.read(answer)
+    return not _OURS.isdisjoint(answer.headers) or (problem is not None and problem.code in _KNOWN_CODES)

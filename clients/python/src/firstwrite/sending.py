@@ -11,11 +11,9 @@ from .entry import Entry
 from .errors import Lost, NotSent, Pending
 from .life import KEY_LIFE_MARGIN_MS, end_of_life, key_ends_at
 from .patience import Patience
-from .recording import after_answer, with_end
+from .recording import Received, after_answer, with_end
 from .request import Request, origin_of, with_key
 from .rules import (
-    KNOWN_CODES,
-    RETRY_WAIT_MAX_MS,
     Ask,
     Decision,
     Dialect,
@@ -23,19 +21,14 @@ from .rules import (
     Retry,
     StatusAsk,
     StatusRefresh,
-    back_off_ms,
     decide,
     decide_status,
     name_of,
-    problem_of,
+    shows_status,
 )
 
 if TYPE_CHECKING:
     from .engine import Engine
-
-
-_OURS = frozenset(("idempotency-expires", "idempotency-interim", "idempotency-outcome"))
-"""Headers that say that an origin has a status resource."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +57,7 @@ class Sending:
         self._asks = entry.doubt
         self._origin = origin_of(entry.url)
         self._budget = engine.origins.budget(self._origin, self._clock.monotonic())
+        self._take(entry)
 
     async def run(self) -> Entry:
         while True:
@@ -124,14 +118,12 @@ class Sending:
         not_before = self._entry.not_before
         if not_before is None:
             return False
-        now = max(self._clock.now(), self._entry.first_attempt_at or 0)
-        # Nothing asks for more than this; a larger distance is a clock that jumped back.
-        milliseconds = min(not_before - now, RETRY_WAIT_MAX_MS)
+        milliseconds = self._engine.waits.left(self._entry)
         if milliseconds > 0:
             await self._pause(milliseconds / 1000)
             # Another process may have ended it meanwhile.
             await self._reload()
-        # A wait is done once: the clock of the day may jump while it lasts.
+        # A wait is done once, whatever the clocks say after it.
         if self._entry.not_before == not_before:
             self._entry = replace(self._entry, not_before=None)
         return True
@@ -157,15 +149,18 @@ class Sending:
         return await self._io.credentials(refresh)
 
     def _mark(self, entry: Entry) -> Entry:
-        return replace(
+        attempts = entry.attempts + 1
+        marked = replace(
             entry,
-            attempts=entry.attempts + 1,
+            attempts=attempts,
             doubt=True,
             # A server that knows the key in one dialect does not know it in another.
             dialect=entry.dialect if entry.attempts else self._settings.dialect,
             first_attempt_at=self._clock.now() if entry.first_attempt_at is None else entry.first_attempt_at,
-            not_before=None,
+            has_status=self._knows_status(),
         )
+        # If the process dies now, the next one does not send at once.
+        return self._engine.waiting(marked, self._engine.wait_ms(0, attempts))
 
     # The attempt
 
@@ -210,13 +205,14 @@ class Sending:
 
     async def _record(self, attempt: "_MarkedAttempt", result: Union[Answer, Failure]) -> None:
         """Writes down what an answer means."""
+        received = Received(result, self._clock.now())
         self._learn(result)
         base, doubt = attempt.marked, attempt.doubt
-        decision = self._decide(base, doubt, result)
+        decision = self._decide(base, doubt, received)
         self._engine.emit("answered", attempt.marked, result, name_of(decision))
         while True:
-            after = after_answer(self._engine, attempt.marked, base, decision, result)
-            recorded = await self._engine.write(base, after)
+            after = after_answer(self._engine, attempt.marked, base, decision, received)
+            recorded = await self._engine.write(base, replace(after, has_status=self._knows_status()))
             if recorded is not None:
                 break
             await self._reload()
@@ -225,7 +221,7 @@ class Sending:
                 return
             # Another process that began an attempt meanwhile has sent it, or will.
             doubt = doubt or base.attempts != attempt.marked.attempts
-            decision = self._decide(base, doubt, result)
+            decision = self._decide(base, doubt, received)
         self._entry = recorded
         if isinstance(decision, Finish):
             if decision.kind == "done":
@@ -239,24 +235,24 @@ class Sending:
             # The credentials were taken; when they lapse later, they may be refreshed again.
             self._refreshed = False
 
-    def _decide(self, base: Entry, doubt: bool, result: Union[Answer, Failure]) -> Decision:
+    def _decide(self, base: Entry, doubt: bool, received: Received) -> Decision:
         dialect: Dialect = base.dialect  # type: ignore[assignment]
-        return decide(dialect, result, doubt, self._refreshed, self._clock.now())
+        return decide(dialect, received.result, doubt, self._refreshed, received.at)
 
     # The status resource
 
     def _learn(self, result: Union[Answer, Failure]) -> None:
         """Notes whether an answer says that this origin has a status resource."""
-        if not isinstance(result, Answer):
-            return
-        problem = problem_of(self._entry.dialect, result)
-        if not _OURS.isdisjoint(result.headers) or (problem is not None and problem.code in KNOWN_CODES):
+        if shows_status(result):
             self._engine.origins.learn_status(self._origin)
 
     def _has_status(self) -> bool:
         if self._settings.status == "never":
             return False
         return self._engine.origins.has_status(self._origin, default=self._settings.status == "always")
+
+    def _knows_status(self) -> bool:
+        return self._engine.origins.has_status(self._origin, default=False)
 
     async def _ask(self) -> bool:
         """Asks the status resource once. Returns true if it is to be asked again."""
@@ -274,11 +270,10 @@ class Sending:
             result = Failure.NOT_SENT
         except Lost:
             result = Failure.LOST
-        now = self._clock.now()
-        decision = decide_status(result, self._refreshed, now)
+        decision = decide_status(result, self._refreshed, self._clock.now())
         if isinstance(decision, StatusAsk):
-            not_before = now + decision.wait * 1000 + back_off_ms(1, self._settings.random())
-            written = await self._engine.write(entry, replace(entry, not_before=not_before))
+            wait = self._engine.wait_ms(decision.wait * 1000, 1)
+            written = await self._engine.write(entry, self._engine.waiting(entry, wait))
             if written is None:
                 await self._reload()
             else:
@@ -292,4 +287,10 @@ class Sending:
         return False
 
     async def _reload(self) -> None:
-        self._entry = await self._engine.fresh(self._entry)
+        self._take(await self._engine.fresh(self._entry))
+
+    def _take(self, entry: Entry) -> None:
+        self._entry = entry
+        if entry.has_status:
+            # Another process learned it.
+            self._engine.origins.learn_status(self._origin)
