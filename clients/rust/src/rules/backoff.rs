@@ -14,11 +14,19 @@ const BACK_OFF_FIRST: Duration = Duration::from_millis(500);
 const DOUBLINGS_TO_CAP: u32 = 6;
 
 /// The wait that an answer asks for, from its header `Retry-After`, else from the member `retry_after` of a problem
-/// document; at most an hour. `None` where neither can be read. `now` is the time of the answer by its `Date`, where
-/// it has one ([`Reply::date`](crate::transport::Reply::date)), so that a date is a length whatever this clock says.
-pub fn retry_after(header: Option<&str>, member: Option<u64>, now: Timestamp) -> Option<Duration> {
+/// document, rounded up to whole seconds; at most an hour. `None` where neither can be read. `now` is the time of the
+/// answer by its `Date`, where it has one ([`Reply::date`](crate::transport::Reply::date)), so that a date is a length
+/// whatever this clock says.
+pub fn retry_after(header: Option<&str>, member: Option<f64>, now: Timestamp) -> Option<Duration> {
     let said = header.and_then(|text| read(text.trim(), now));
-    said.or(member.map(Duration::from_secs)).map(|wait| wait.min(RETRY_AFTER_MAX))
+    said.or_else(|| member.and_then(whole_seconds)).map(|wait| wait.min(RETRY_AFTER_MAX))
+}
+
+/// A finite number from 0 up, as seconds.
+fn whole_seconds(number: f64) -> Option<Duration> {
+    let is_time = number.is_finite() && number >= 0.0;
+    // The cap comes first, so that no number is too large for a length of time.
+    is_time.then(|| Duration::from_secs_f64(number.min(RETRY_AFTER_MAX.as_secs_f64()).ceil()))
 }
 
 /// Whole seconds, or an HTTP date.

@@ -4,13 +4,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// A refusal in firstwrite's own words.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Problem {
     pub(crate) code: String,
     pub(crate) retryable: bool,
     pub(crate) safe_new_key: bool,
-    #[serde(default, deserialize_with = "whole")]
-    pub(crate) retry_after: Option<u64>,
+    #[serde(default, deserialize_with = "number")]
+    pub(crate) retry_after: Option<f64>,
     #[serde(default, deserialize_with = "status")]
     pub(crate) first_status: Option<u16>,
 }
@@ -73,14 +73,15 @@ impl Problem {
     }
 }
 
-/// A whole number; anything else counts as not there.
-fn whole<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    Value::deserialize(deserializer).map(|value| value.as_u64())
+/// A number; anything else counts as not there.
+fn number<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    Value::deserialize(deserializer).map(|value| value.as_f64())
 }
 
 /// A status; anything else counts as not there.
 fn status<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
-    let number = whole(deserializer)?.and_then(|number| u16::try_from(number).ok());
+    let number = Value::deserialize(deserializer)?.as_u64();
+    let number = number.and_then(|number| u16::try_from(number).ok());
     Ok(number.filter(|number| (100..600).contains(number)))
 }
 

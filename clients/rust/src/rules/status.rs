@@ -39,7 +39,7 @@ pub fn after_status(
     let Ok(reply) = answer else { return SEND };
     let document: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
     let wait = || {
-        let member = document["retry_after"].as_u64();
+        let member = document["retry_after"].as_f64();
         let now = reply.date().unwrap_or(now);
         retry_after(reply.header("retry-after"), member, now).unwrap_or(WAIT_DEFAULT)
     };

@@ -36,9 +36,11 @@ impl Timestamp {
         Self(here.0.saturating_add(self.0.saturating_sub(there.0)))
     }
 
-    /// Reads an HTTP date.
+    /// Reads an HTTP date. A leap second counts as the second before it.
     pub fn from_http_date(text: &str) -> Option<Self> {
-        httpdate::parse_http_date(text.trim()).ok().map(Self::from)
+        // In each of the three forms a space follows the seconds, and nothing else of two digits behind a colon.
+        let text = text.trim().replacen(":60 ", ":59 ", 1);
+        httpdate::parse_http_date(&text).ok().map(Self::from)
     }
 }
 

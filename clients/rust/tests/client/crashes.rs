@@ -7,7 +7,7 @@ use firstwrite_client::{Clock as _, Step};
 use futures_util::future::{Either, select};
 use serde_json::Value;
 
-use crate::world::{Act, World, open};
+use crate::world::{Act, World, always, open};
 
 /// Milliseconds at which marks are written by processes that die as soon as their mark is durable.
 async fn marks(random: f64, count: usize) -> Vec<u128> {
@@ -26,17 +26,7 @@ async fn marks(random: f64, count: usize) -> Vec<u128> {
                     drop(died.lock().unwrap().take());
                 }
             })
-            .randomness(move |bytes| {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a part of the range"
-                )]
-                let drawn = (random * (f64::from(u32::MAX) + 1.0)) as u32;
-                let drawn = drawn.to_ne_bytes();
-                bytes.iter_mut().zip(drawn.into_iter().cycle()).for_each(|(to, from)| *to = from);
-                Ok(())
-            })
+            .randomness(always(random))
             .build();
         let pay = open(&client, "cart").await;
         let sent = Box::pin(pay.send_for(Duration::from_mins(10)));

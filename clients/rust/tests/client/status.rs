@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use firstwrite_client::{EndKind, StatusUse};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::world::{Act, World, answer, open, problem, seconds, with_body};
+use crate::world::{Act, World, always, answer, open, problem, seconds, with_body};
 
 fn requests(world: &World) -> Vec<String> {
     let shown =
@@ -146,6 +146,32 @@ async fn asking_ends_with_the_callers_time_and_with_the_life_of_the_intent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_wait_between_questions_grows_with_their_number() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../vectors/ask.json");
+    let document: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let cases = document["cases"].as_array().unwrap();
+    let cases: Vec<_> = cases.iter().filter(|case| case.get("asked").is_some()).collect();
+    assert!(!cases.is_empty());
+    for case in cases {
+        let headers = case["answer"]["headers"].as_object().unwrap();
+        let told = || {
+            let headers = [("retry-after", headers["retry-after"].as_str().unwrap())];
+            with_body(200, &headers, &case["answer"]["json"])
+        };
+        let asked = usize::try_from(case["asked"].as_u64().unwrap()).unwrap();
+        let questions = (0..asked).map(|_| told()).chain([state("completed")]);
+        let world = World::new([Act::Lost].into_iter().chain(questions).chain([answer(201, &[])]));
+        let client = world.builder().status(StatusUse::Always);
+        let client = client.randomness(always(case["random"].as_f64().unwrap())).build();
+        let end = open(&client, "cart").await.send_for(Duration::from_hours(1)).await.unwrap();
+        assert_eq!(end.kind(), EndKind::Done);
+        let times = world.server.times();
+        let waited = u64::try_from(times[asked + 1] - times[asked]).unwrap();
+        assert_eq!(json!(waited), case["expect_ms"], "{}", case["name"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_resource_is_asked_to_hold_for_less_than_the_question_may_take() {
     for (timeout, wait_for, query) in [
         (60, 999, "?wait=20s"),
@@ -156,12 +182,7 @@ async fn the_resource_is_asked_to_hold_for_less_than_the_question_may_take() {
     ] {
         let world = World::new([Act::Lost, state("completed"), answer(201, &[])]);
         let builder = world.builder().status(StatusUse::Always).attempt_timeout(seconds(timeout));
-        let client = builder
-            .randomness(|bytes| {
-                bytes.fill(0);
-                Ok(())
-            })
-            .build();
+        let client = builder.randomness(always(0.0)).build();
         let pay = open(&client, "cart").await;
         assert_eq!(pay.send_for(seconds(wait_for)).await.unwrap().kind(), EndKind::Done);
         let expected = format!("GET /.firstwrite/operations/{}{query}", pay.key().as_str());

@@ -210,6 +210,21 @@ pub(crate) fn seeded(seed: u64) -> impl Fn(&mut [u8]) -> Result<(), BoxError> + 
     }
 }
 
+/// The same number at each draw, from 0 up to, but not, 1.
+pub(crate) fn always(random: f64) -> impl Fn(&mut [u8]) -> Result<(), BoxError> + Send + Sync {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a part of the range"
+    )]
+    let drawn = (random * (f64::from(u32::MAX) + 1.0)) as u32;
+    move |bytes| {
+        let drawn = drawn.to_ne_bytes();
+        bytes.iter_mut().zip(drawn.into_iter().cycle()).for_each(|(to, from)| *to = from);
+        Ok(())
+    }
+}
+
 /// An answer, with headers in turn: name, value.
 pub(crate) fn answer(status: u16, headers: &[(&'static str, &str)]) -> Act {
     with_body(status, headers, &json!({"id": "pay_1"}))

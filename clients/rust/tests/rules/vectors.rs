@@ -38,13 +38,36 @@ fn answers_of_the_status_resource_are_decided() {
 }
 
 #[test]
+fn every_file_is_run() {
+    let sources = [
+        include_str!("vectors.rs"),
+        include_str!("../client/crashes.rs"),
+        include_str!("../client/status.rs"),
+    ];
+    let sources = sources.concat();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../vectors");
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name());
+    let files: Vec<String> = files.map(|name| name.into_string().unwrap()).collect();
+    assert!(!files.is_empty());
+    let is_run = |file: &str| {
+        let stem = file.strip_suffix(".json").unwrap_or(file);
+        // As a test names it, here or beside a client that is run.
+        [format!("check(\"{stem}\""), format!("check_named(\"{stem}\""), format!("/{file}\"")]
+            .iter()
+            .any(|named| sources.contains(named))
+    };
+    let left: Vec<_> = files.iter().filter(|file| !is_run(file)).collect();
+    assert!(left.is_empty(), "no test runs {left:?}");
+}
+
+#[test]
 fn waits_are_computed() {
     check_named("wait", "expect_ms", |case| {
         let now = date(&case["date_header"]).or(date(&case["now"])).unwrap();
         let attempt = u32::try_from(case["attempt"].as_u64().unwrap()).unwrap();
         let header = case["retry_after_header"].as_str();
         let said =
-            retry_after(header, case["retry_after_member"].as_u64(), now).unwrap_or_default();
+            retry_after(header, case["retry_after_member"].as_f64(), now).unwrap_or_default();
         let wait = wait(said, attempt, case["random"].as_f64().unwrap());
         json!(u64::try_from(wait.as_millis()).unwrap())
     });
