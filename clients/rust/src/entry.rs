@@ -87,6 +87,14 @@ impl Entry {
         Self { doubt, not_before, waits_for, latest_at: Some(self.latest(now)), ..self.clone() }
     }
 
+    /// Takes the wait of another entry of this intent where that ends later: of what two answers ask for, the later
+    /// time stands.
+    pub(crate) fn keep_later_wait(&mut self, other: &Self) {
+        if other.not_before > self.not_before {
+            (self.not_before, self.waits_for) = (other.not_before, other.waits_for);
+        }
+    }
+
     /// The entry after a failure that leaves it as if no attempt had been begun, but for their number.
     pub(crate) fn without_age(&self) -> Self {
         Self { first_attempt_at: None, resumed_at: None, latest_at: None, ..self.clone() }

@@ -47,7 +47,7 @@ impl Origins {
         self.with(url, elapsed, |origin| origin.budget.take(elapsed))
     }
 
-    /// A success gives a token back.
+    /// An intent that ended `done` gives a token back.
     pub(crate) fn give_token(&self, url: &Uri, elapsed: Duration) {
         self.with(url, elapsed, |origin| origin.budget.give(elapsed));
     }
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(origins.take_token(&url, seconds(0)), seconds(2));
         assert_eq!(origins.take_token(&url, seconds(0)), seconds(4));
         assert_eq!(origins.take_token(&url, seconds(1)), seconds(5));
-        // A success gives one back to all who wait.
+        // A token that is given back shortens the wait of all.
         origins.give_token(&url, seconds(1));
         assert_eq!(origins.take_token(&url, seconds(1)), seconds(5));
         // Another server's budget is its own, whatever the path.

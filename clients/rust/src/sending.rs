@@ -64,8 +64,10 @@ struct Sending<'a> {
     asks: bool,
     /// Number of times it was asked since the last attempt.
     asked: u32,
-    /// The next credentials must be fresh.
+    /// The credentials of the next attempt must be fresh.
     refresh: bool,
+    /// Those of the next question to the status resource must be.
+    refresh_question: bool,
 }
 
 impl<'a> Sending<'a> {
@@ -78,6 +80,7 @@ impl<'a> Sending<'a> {
             asks: false,
             asked: 0,
             refresh: false,
+            refresh_question: false,
         };
         sending.begin_with_entry();
         sending
@@ -93,6 +96,7 @@ impl<'a> Sending<'a> {
         self.asks = self.entry.doubt;
         self.asked = 0;
         self.refresh = false;
+        self.refresh_question = false;
     }
 
     async fn run(&mut self) -> Result<End, Error> {

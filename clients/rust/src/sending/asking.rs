@@ -7,7 +7,7 @@ use http::{Method, Request, Uri};
 
 use super::Sending;
 use super::exchange::in_time;
-use crate::client::StatusUse;
+use crate::client::{StatusUse, Written};
 use crate::error::Error;
 use crate::rules::{AfterStatus, after_status, wait};
 
@@ -27,9 +27,9 @@ impl Sending<'_> {
         }
     }
 
-    /// Asks once; what comes next is written into `asks`, `pause` and `refresh`.
+    /// Asks once; what comes next is written into `asks`, `pause` and `refresh_question`.
     pub(super) async fn ask(&mut self) -> Result<(), Error> {
-        let refreshed = self.refresh;
+        let refreshed = self.refresh_question;
         let credentials = self.credentials(refreshed).await?;
         let Some(url) = self.status_url() else {
             self.asks = false;
@@ -42,7 +42,7 @@ impl Sending<'_> {
         let sent = self.core.transport.send(request, self.core.settings.answer_bytes_max);
         let answer = in_time(self.core, self.time_limit(), sent).await;
         self.asked = self.asked.saturating_add(1);
-        self.refresh = false;
+        self.refresh_question = false;
         match after_status(answer.as_ref(), refreshed, self.core.clock.now()) {
             AfterStatus::Send { forget } => {
                 self.asks = false;
@@ -52,11 +52,36 @@ impl Sending<'_> {
                 }
             }
             AfterStatus::Ask { wait: asked } => {
-                self.pause = wait(asked, self.asked, self.core.draw());
+                return self.record_wait(wait(asked, self.asked, self.core.draw())).await;
             }
-            AfterStatus::Refresh => self.refresh = true,
+            AfterStatus::Refresh => self.refresh_question = true,
         }
         Ok(())
+    }
+
+    /// Writes down the wait before the next question, so that it holds for the next call and the next process too.
+    async fn record_wait(&mut self, waits_for: Duration) -> Result<(), Error> {
+        let mut is_crossed = false;
+        loop {
+            let now = self.core.clock.now();
+            let mut waiting = self.entry.waiting(self.entry.doubt, now, waits_for);
+            if is_crossed {
+                waiting.keep_later_wait(&self.entry);
+            }
+            waiting.shows_status = self.knows_status();
+            match self.core.write(&self.entry, waiting).await? {
+                Written::Yes(entry) => {
+                    self.entry = entry;
+                    self.pause = self.core.wait_left(&self.entry);
+                    return Ok(());
+                }
+                Written::No(Some(stands)) if stands.end.is_none() => {
+                    is_crossed = true;
+                    self.entry = stands;
+                }
+                Written::No(stands) => return self.go_on_with(stands),
+            }
+        }
     }
 
     fn status_url(&self) -> Option<Uri> {

@@ -78,13 +78,8 @@ impl Sending<'_> {
     /// Learns of the server.
     fn learn(&self, answer: &Result<Reply, Failure>) {
         let (url, elapsed) = (&self.entry.request.url, self.core.clock.elapsed());
-        if let Ok(reply) = answer {
-            if reply.shows_status() {
-                self.core.origins.learn_status(url, elapsed);
-            }
-            if reply.status.is_success() {
-                self.core.origins.give_token(url, elapsed);
-            }
+        if answer.as_ref().is_ok_and(Reply::shows_status) {
+            self.core.origins.learn_status(url, elapsed);
         }
     }
 
@@ -110,10 +105,7 @@ impl Sending<'_> {
         let expires_at = answer.as_ref().ok().and_then(|reply| reply.key_expires_at(now));
         entry.expires_at = expires_at.or(self.entry.expires_at);
         if is_crossed {
-            // Of what two answers ask for, the later stands.
-            if self.entry.not_before > entry.not_before {
-                (entry.not_before, entry.waits_for) = (self.entry.not_before, self.entry.waits_for);
-            }
+            entry.keep_later_wait(&self.entry);
             entry.expires_at = expires_at.max(self.entry.expires_at);
         }
         let is_not_sent = matches!(answer, Err(Failure::NotSent(_)));
@@ -130,7 +122,13 @@ impl Sending<'_> {
         self.refresh = matches!(decision, Decision::Retry { refresh: true, .. });
         self.asked = 0;
         let next = match decision {
-            Decision::End(ending) => return self.tell_end(ending.end, status),
+            Decision::End(ending) => {
+                if ending.end == EndKind::Done {
+                    let (url, elapsed) = (&self.entry.request.url, self.core.clock.elapsed());
+                    self.core.origins.give_token(url, elapsed);
+                }
+                return self.tell_end(ending.end, status);
+            }
             Decision::Retry { .. } => Next::Retry,
             Decision::Ask { .. } => Next::Ask,
         };

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use firstwrite_client::{Ask, BoxError, Builder, EndKind, Error, State, StatusUse, Storage as _};
 use http::{HeaderMap, HeaderValue};
 
-use crate::world::{Act, World, answer, open, seconds};
+use crate::world::{Act, World, always, answer, open, seconds};
 
 /// True for each call that asked for fresh ones.
 type Asked = Arc<Mutex<Vec<bool>>>;
@@ -116,4 +116,28 @@ async fn credentials_that_take_all_the_time_leave_no_doubt() {
     assert!(pay.send().await.unwrap_err().pending().is_some());
     assert_eq!(pay.snapshot().await.unwrap().state, State::Open);
     assert_eq!(pay.send_for(seconds(31)).await.unwrap().kind(), EndKind::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fresh_ones_for_a_question_are_not_those_of_the_attempt_after_it() {
+    // The resource refuses the credentials of one intent, and is denied to another before that one asks again.
+    let late = |act| Act::After(seconds(5), Box::new(act));
+    let world = World::new([
+        Act::Lost,
+        Act::Lost,
+        late(answer(401, &[])),
+        late(answer(404, &[])),
+        answer(401, &[]),
+        answer(201, &[]),
+        answer(201, &[]),
+    ]);
+    let builder = world.builder().status(StatusUse::Always).randomness(always(0.0));
+    let (builder, asked) = numbered(builder);
+    let client = builder.build();
+    let (one, other) = (open(&client, "one").await, open(&client, "other").await);
+    let (one, other) = tokio::join!(one.send(), other.send());
+    assert_eq!((one.unwrap().kind(), other.unwrap().kind()), (EndKind::Done, EndKind::Done));
+    let methods: Vec<_> = world.server.seen().into_iter().map(|seen| seen.method).collect();
+    assert_eq!(methods, ["POST", "POST", "GET", "GET", "POST", "POST", "POST"]);
+    assert_eq!(*asked.lock().unwrap(), [false, false, false, false, false, false, true]);
 }

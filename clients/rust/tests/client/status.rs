@@ -207,3 +207,43 @@ async fn an_answer_whose_key_stays_uncertain_ends_nothing() {
         "the header shows that the server has the resource"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_time_that_the_resource_names_holds_for_the_next_call_and_the_next_process() {
+    let reserved = || with_body(200, &[("retry-after", "60")], &json!({"state": "reserved"}));
+    for restarts in [false, true] {
+        let acts = [Act::Lost, reserved(), state("completed"), answer(201, &[])];
+        let world = World::new(acts);
+        let pay = open(&world.builder().status(StatusUse::Always).build(), "cart").await;
+        let error = pay.send_for(seconds(5)).await.unwrap_err();
+        let left = error.pending().unwrap().wait_left;
+        assert!((seconds(55)..seconds(61)).contains(&left), "{left:?}");
+        let next = world.builder().status(StatusUse::Always).build();
+        let next = if restarts { open(&next, "cart").await } else { pay };
+        assert_eq!(next.send_for(seconds(999)).await.unwrap().kind(), EndKind::Done);
+        let (times, seen) = (world.server.times(), world.server.seen());
+        assert_eq!(seen[2].method, "GET");
+        assert!(times[2] - times[1] >= 60_000, "{restarts}: {times:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_the_times_that_two_processes_were_told_the_later_stands() {
+    // While one asks and is told two seconds, the other is told ten minutes.
+    let acts = [
+        Act::Lost,
+        Act::After(seconds(5), Box::new(state("reserved"))),
+        answer(503, &[("retry-after", "600")]),
+    ];
+    let world = World::new(acts);
+    let one = open(&world.builder().status(StatusUse::Always).build(), "cart").await;
+    let other = open(&world.builder().status(StatusUse::Never).build(), "cart").await;
+    let asks = world.builder().status(StatusUse::Always).build();
+    let (one, other) = tokio::join!(one.send_for(seconds(9)), async {
+        tokio::time::sleep_until(tokio::time::Instant::now() + seconds(2)).await;
+        other.send_for(seconds(2)).await
+    });
+    assert!(one.is_err() && other.is_err());
+    let left = open(&asks, "cart").await.snapshot().await.unwrap().wait_left;
+    assert!(left > seconds(580), "{left:?}");
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use firstwrite_client::{EndKind, State};
 use http::HeaderMap;
 
-use crate::world::{Act, World, answer, open, problem, seconds};
+use crate::world::{Act, World, always, answer, open, problem, seconds};
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_before_the_time_that_the_server_named() {
@@ -232,4 +232,29 @@ async fn a_fleet_of_intents_in_one_client_shares_a_budget_of_retries() {
     // A hundred first attempts, twenty retries at once, and one in two seconds since.
     let count = world.server.seen().len();
     assert!((140..=151).contains(&count), "{count} requests");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_is_done_gives_a_token_back_and_an_interim_answer_does_not() {
+    let interim = || answer(202, &[("idempotency-interim", "true")]);
+    let world = World::new((0..600).map(|_| interim()));
+    let client = world.builder().status(firstwrite_client::StatusUse::Never).build();
+    let sends = (0..100).map(|n| {
+        let client = client.clone();
+        async move {
+            open(&client, &format!("cart{n}")).await.send_for(seconds(60)).await.unwrap_err();
+        }
+    });
+    futures_util::future::join_all(sends).await;
+    let count = world.server.seen().len();
+    assert!((140..=151).contains(&count), "{count} requests");
+
+    // Each of these takes one for its retry and gives it back, so none waits for the next.
+    let world = World::new((0..50).flat_map(|_| [Act::NotSent, answer(201, &[])]));
+    let client = world.builder().randomness(always(0.0)).build();
+    for n in 0..50 {
+        let end = open(&client, &format!("cart{n}")).await.send().await.unwrap();
+        assert_eq!(end.kind(), EndKind::Done);
+    }
+    assert!(world.clock.elapsed_seconds() < 5, "{} s", world.clock.elapsed_seconds());
 }
