@@ -114,7 +114,8 @@ impl Draft {
 
     /// Opens the intent anew, with this request and a new key. Allowed where no attempt was begun, and after a refusal
     /// by which a new key is safe; else an error, and nothing changes. One that stands in a lane of the queue takes
-    /// the last place in it, and is applied there before it is sent.
+    /// the last place in it, and is applied there before it is sent. Where the hook `rollback` of its refusal has not
+    /// run yet, it is [`InLane`](Error::InLane): [`Queue::supersede`](crate::Queue::supersede) runs it first.
     pub async fn supersede(self) -> Result<Intent, Error> {
         let (client, name, request) = self.finish()?;
         client.core().supersede(&name, request).await.map(|entry| Intent::new(client, entry))
@@ -132,7 +133,7 @@ impl Draft {
         self
     }
 
-    fn finish(self) -> Result<(Client, String, Request), Error> {
+    pub(crate) fn finish(self) -> Result<(Client, String, Request), Error> {
         let Self { client, name, method, url, mut headers, body, trouble } = self;
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             return Err(Error::Name { bytes: name.len() });

@@ -114,6 +114,12 @@ impl Entry {
         Self { end: None, doubt: true, resumed_at: Some(now), latest_at, ..self.clone() }
     }
 
+    /// True of a refusal in a lane whose hook `rollback` has not run, or failed.
+    pub(crate) fn owes_rollback(&self) -> bool {
+        let is_settled = self.place.as_ref().is_none_or(|place| place.is_settled);
+        matches!(self.end, Some(End::Refused(_))) && !is_settled
+    }
+
     /// The time that is left to wait, where only the entry tells of it.
     pub(crate) fn wait_left(&self, now: Timestamp) -> Duration {
         wait_left(self.not_before, self.waits_for, now)

@@ -34,7 +34,7 @@ pub enum Error {
         /// The name.
         intent: String,
     },
-    /// The intent stands in a lane, in whose order only the queue sends it.
+    /// The intent stands in a lane, in whose order only the queue sends it, and takes its effect back.
     InLane {
         /// The name.
         intent: String,
@@ -162,7 +162,10 @@ impl fmt::Display for Error {
                 write!(f, "the intent {intent:?} has no end that could be acknowledged; send it")
             }
             Self::InLane { intent, lane } => {
-                write!(f, "the intent {intent:?} stands in the lane {lane:?}; the queue sends it")
+                write!(
+                    f,
+                    "the intent {intent:?} stands in the lane {lane:?}; only the queue sends it and takes it back"
+                )
             }
             Self::NotUnknown { intent, end } => {
                 write!(f, "the intent {intent:?} cannot be resumed: {}", Self::standing(*end))

@@ -8,7 +8,8 @@ use crate::end::{End, EndKind};
 use crate::entry::Entry;
 use crate::error::{Error, Pending};
 use crate::key::Key;
-use crate::sending;
+use crate::queue::Slot;
+use crate::sending::{self, Patience};
 use crate::snapshot::Snapshot;
 
 /// An intent that is written down.
@@ -46,12 +47,13 @@ impl Intent {
 
     /// The same, with a time of its own to wait for the end.
     pub async fn send_for(&self, wait_for: Duration) -> Result<End, Error> {
-        sending::send(self.client.core(), &self.name, &self.key, Some(wait_for)).await
+        let patience = Patience::Caller(wait_for);
+        sending::send(self.client.core(), &self.name, &self.key, patience).await
     }
 
-    /// Sends it until it has an end, however long that takes; the queue's way.
-    pub(crate) async fn send_to_the_end(&self) -> Result<End, Error> {
-        sending::send(self.client.core(), &self.name, &self.key, None).await
+    /// Sends it until it has an end, however long that takes; the queue's way. While it waits it holds no slot.
+    pub(crate) async fn send_to_the_end(&self, slot: &Slot<'_>) -> Result<End, Error> {
+        sending::send(self.client.core(), &self.name, &self.key, Patience::Lane(slot)).await
     }
 
     /// Sends an intent that ended unknown again, under the same key, as long as the key lives. One that stands in a

@@ -1,6 +1,7 @@
 //! The queue: intents that are sent in the order of their lanes, also after a restart.
 
 mod running;
+mod slots;
 mod wakeup;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ use crate::intent::Intent;
 use crate::snapshot::Snapshot;
 use crate::{BoxError, BoxFuture};
 use wakeup::Wakeup;
+
+pub(crate) use slots::Slot;
 
 /// Changes of the application's own state as intents come and end.
 ///
@@ -97,7 +100,8 @@ impl Queue {
         self
     }
 
-    /// Number of lanes that are sent at a time. Default: 16.
+    /// Number of lanes that work at a time. One that waits, for a time that the server named, a back-off or the budget
+    /// of retries, does not count. Default: 16.
     #[must_use]
     pub fn lanes_max(mut self, count: usize) -> Self {
         self.settings.lanes_max = count.max(1);
@@ -122,9 +126,19 @@ impl Queue {
         self.begin(draft.open_at(place).await?).await
     }
 
-    /// Opens an intent anew, as [`Draft::supersede`], at the end of its lane, and runs `apply`.
+    /// Opens an intent anew, as [`Draft::supersede`], at the end of its lane, and runs `apply`. A `rollback` that is due
+    /// runs before; while it fails, nothing is superseded.
     pub async fn supersede(&self, draft: Draft) -> Result<Intent, Error> {
-        self.begin(draft.supersede().await?).await
+        let (_, name, request) = draft.finish()?;
+        let client = &self.shared.client;
+        loop {
+            self.shared.roll_back(&name).await?;
+            match client.core().supersede(&name, request.clone()).await {
+                // It was refused meanwhile.
+                Err(Error::InLane { .. }) => {}
+                superseded => return self.begin(Intent::new(client.clone(), superseded?)).await,
+            }
+        }
     }
 
     async fn begin(&self, intent: Intent) -> Result<Intent, Error> {

@@ -10,6 +10,7 @@
 //! 8. **record**: what the answer means is durable before anybody learns of it
 
 mod asking;
+mod budget;
 mod exchange;
 mod recording;
 
@@ -17,8 +18,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use http::{HeaderMap, Uri};
+use http::HeaderMap;
 
+use self::budget::Token;
 use crate::client::{Core, Written};
 use crate::credentials::Ask;
 use crate::end::End;
@@ -26,22 +28,39 @@ use crate::entry::Entry;
 use crate::error::{Error, Pending};
 use crate::event::{Event, FailureKind, Step};
 use crate::key::Key;
+use crate::queue::Slot;
 use crate::rules::life;
 use crate::transport::{Failure, Reply};
 
-/// Sends an intent until it has an end, or until `wait_for` has passed.
+/// Limit of the time that one call sends an intent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience<'a> {
+    /// A caller blocks for so long.
+    Caller(Duration),
+    /// A lane of the queue waits as long as it takes, and gives its slot to others meanwhile.
+    Lane(&'a Slot<'a>),
+}
+
+/// Sends an intent until it has an end, or until the caller's patience is over.
 pub(crate) async fn send(
     core: &Core,
     name: &str,
     key: &Key,
-    wait_for: Option<Duration>,
+    patience: Patience<'_>,
 ) -> Result<End, Error> {
-    let deadline = wait_for.map(|time| core.clock.elapsed().saturating_add(time));
+    let (deadline, slot) = match patience {
+        Patience::Caller(time) => (Some(core.clock.elapsed().saturating_add(time)), None),
+        Patience::Lane(slot) => (None, Some(slot)),
+    };
     let turn = core.locks.of(name);
-    let turn = within(core, time_left(core, deadline), turn.lock()).await;
+    let turn = match (turn.try_lock(), slot) {
+        (Some(turn), _) => Some(turn),
+        (None, Some(slot)) => Some(slot.rest(turn.lock()).await),
+        (None, None) => within(core, time_left(core, deadline), turn.lock()).await,
+    };
     let entry = core.read_own(name, key).await?;
-    let mut sending = Sending::new(core, entry, deadline);
-    if let (Some(_), None, Some(place)) = (wait_for, &sending.entry.end, &sending.entry.place) {
+    let mut sending = Sending::new(core, entry, deadline, slot);
+    if let (None, None, Some(place)) = (slot, &sending.entry.end, &sending.entry.place) {
         let (intent, lane) = (name.to_owned(), place.lane.clone());
         return Err(Error::InLane { intent, lane });
     }
@@ -58,6 +77,8 @@ struct Sending<'a> {
     entry: Entry,
     /// By the clock's `elapsed`.
     deadline: Option<Duration>,
+    /// The slot of the lane that it stands in.
+    slot: Option<&'a Slot<'a>>,
     /// Time to wait before the next step.
     pause: Duration,
     /// The status resource is asked before the next attempt.
@@ -71,11 +92,17 @@ struct Sending<'a> {
 }
 
 impl<'a> Sending<'a> {
-    fn new(core: &'a Core, entry: Entry, deadline: Option<Duration>) -> Self {
+    fn new(
+        core: &'a Core,
+        entry: Entry,
+        deadline: Option<Duration>,
+        slot: Option<&'a Slot<'a>>,
+    ) -> Self {
         let mut sending = Self {
             core,
             entry,
             deadline,
+            slot,
             pause: Duration::ZERO,
             asks: false,
             asked: 0,
@@ -143,18 +170,6 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Takes what a retry costs, and waits for it; first attempts cost nothing.
-    async fn take_token(&self) -> Result<Option<Token<'a>>, Error> {
-        if self.entry.attempts == 0 {
-            return Ok(None);
-        }
-        let (core, url) = (self.core, self.entry.request.url.clone());
-        let wait = core.origins.take_token(&url, core.clock.elapsed());
-        let token = Token { core, url, is_used: false };
-        self.sleep(wait).await?;
-        Ok(Some(token))
-    }
-
     async fn sleep(&self, time: Duration) -> Result<(), Error> {
         let left = self.time_left();
         if left.is_some_and(|left| left.is_zero()) {
@@ -165,7 +180,11 @@ impl<'a> Sending<'a> {
             self.core.clock.wait(left).await;
             return Err(self.pending());
         }
-        self.core.clock.wait(time).await;
+        let wait = self.core.clock.wait(time);
+        match self.slot.filter(|_| !time.is_zero()) {
+            Some(slot) => slot.rest(wait).await,
+            None => wait.await,
+        }
         Ok(())
     }
 
@@ -233,27 +252,6 @@ impl<'a> Sending<'a> {
             None => {}
         }
         self.core.tell(&event);
-    }
-}
-
-/// What a retry costs: given back unless it is used.
-struct Token<'a> {
-    core: &'a Core,
-    url: Uri,
-    is_used: bool,
-}
-
-impl Token<'_> {
-    fn spend(mut self) {
-        self.is_used = true;
-    }
-}
-
-impl Drop for Token<'_> {
-    fn drop(&mut self) {
-        if !self.is_used {
-            self.core.origins.give_token(&self.url, self.core.clock.elapsed());
-        }
     }
 }
 

@@ -81,13 +81,17 @@ impl Core {
         }
     }
 
-    /// Opens an intent anew, where a new key is safe. One in a lane takes the last place in it.
+    /// Opens an intent anew, where a new key is safe. One in a lane takes the last place in it, once the queue has taken
+    /// its effect back.
     pub(crate) async fn supersede(&self, name: &str, request: Request) -> Result<Entry, Error> {
         loop {
             let Some(stands) = self.read(name).await? else {
                 return self.open(name, request, None).await;
             };
-            let is_untouched = stands.attempts == 0 && stands.end.is_none();
+            // Another process may have sent a derived key already: by a client with the secret that is the error below,
+            // by one that draws its keys it is an unsafe key.
+            let is_known = self.secret.is_some() || !stands.doubt;
+            let is_untouched = stands.attempts == 0 && stands.end.is_none() && is_known;
             let is_safe = stands.end.as_ref().is_some_and(End::may_be_superseded);
             if !is_untouched && !is_safe {
                 let end = stands.end.as_ref().map(End::kind);
@@ -97,6 +101,10 @@ impl Core {
                 return Err(Error::KeyIsDerived { intent: name.to_owned() });
             }
             let place = match &stands.place {
+                Some(place) if stands.owes_rollback() => {
+                    let (intent, lane) = (name.to_owned(), place.lane.clone());
+                    return Err(Error::InLane { intent, lane });
+                }
                 Some(place) => Some(self.next_place(&place.lane).await?),
                 None => None,
             };

@@ -6,6 +6,7 @@ use std::pin::pin;
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
+use super::slots::{Slot, Slots};
 use super::{Queue, Shared};
 use crate::client::Written;
 use crate::end::{End, EndKind};
@@ -41,6 +42,7 @@ impl Queue {
     pub async fn run(&self, until: impl Future<Output = ()>) -> Result<(), Error> {
         let clock = &self.shared.client.core().clock;
         let mut until = pin!(until);
+        let slots = Slots::new(self.settings.lanes_max);
         let (mut turns, mut busy) = (FuturesUnordered::new(), BTreeSet::new());
         // Lanes that failed rest until the next look by time.
         let mut resting = BTreeSet::new();
@@ -50,16 +52,11 @@ impl Queue {
             let look = self.shared.look().await?;
             self.shared.tell_unreadable(&look.errors, &mut told);
             for (lane, entries) in look.lanes {
-                let has_room = busy.len() < self.settings.lanes_max;
                 let is_idle = !busy.contains(&lane) && !resting.contains(&lane);
                 let is_stopped = look.spoilt.contains(&lane) || is_stopped(&entries);
-                if has_room && is_idle && !is_stopped {
+                if is_idle && !is_stopped {
                     busy.insert(lane.clone());
-                    let (shared, acknowledges) = (&self.shared, self.settings.acknowledges);
-                    turns.push(async move {
-                        let turn = shared.turn(&lane, acknowledges).await;
-                        (lane, turn)
-                    });
+                    turns.push(self.turn_of(lane, &slots));
                 }
             }
             let time = clock.wait(self.settings.poll);
@@ -90,18 +87,33 @@ impl Queue {
         }
     }
 
-    /// Sends what is in the lanes, one after another, until every lane is empty or stopped; returns the lanes that
-    /// are stopped. The first error ends it, but for entries that cannot be read, as in [`run`](Self::run).
+    /// Sends what is in the lanes, side by side, until every lane is empty, stopped or failed; returns the lanes that
+    /// are stopped, or the first lane's error. Those of other lanes, and entries that cannot be read, are told to
+    /// [`QueueHooks::failed`](super::QueueHooks::failed).
     pub async fn run_once(&self) -> Result<Vec<String>, Error> {
         let look = self.shared.look().await?;
         self.shared.tell_unreadable(&look.errors, &mut BTreeSet::new());
         let mut stopped = look.spoilt;
-        for lane in look.lanes.into_keys() {
-            if self.shared.turn(&lane, self.settings.acknowledges).await? == Turn::Stopped {
-                stopped.insert(lane);
+        let slots = Slots::new(self.settings.lanes_max);
+        let lanes = look.lanes.into_keys();
+        let mut turns: FuturesUnordered<_> = lanes.map(|lane| self.turn_of(lane, &slots)).collect();
+        let mut failed = None;
+        while let Some((lane, turn)) = turns.next().await {
+            match turn {
+                Ok(Turn::Empty) => {}
+                Ok(Turn::Stopped) => drop(stopped.insert(lane)),
+                Err(error) if failed.is_none() => failed = Some(error),
+                Err(error) => self.shared.hooks.failed(&lane, &error),
             }
         }
-        Ok(stopped.into_iter().collect())
+        failed.map_or_else(|| Ok(stopped.into_iter().collect()), Err)
+    }
+
+    /// The turn of a lane, which works as long as it holds a slot.
+    async fn turn_of(&self, lane: String, slots: &Slots) -> (String, Result<Turn, Error>) {
+        let slot = slots.take().await;
+        let turn = self.shared.turn(&lane, self.settings.acknowledges, &slot).await;
+        (lane, turn)
     }
 }
 
@@ -158,7 +170,7 @@ impl Shared {
     }
 
     /// Sends a lane in order until it is empty or stopped.
-    async fn turn(&self, lane: &str, acknowledges: bool) -> Result<Turn, Error> {
+    async fn turn(&self, lane: &str, acknowledges: bool, slot: &Slot<'_>) -> Result<Turn, Error> {
         loop {
             let mut look = self.look().await?;
             if look.spoilt.contains(lane) {
@@ -166,7 +178,7 @@ impl Shared {
             }
             let Some(entries) = look.lanes.remove(lane) else { return Ok(Turn::Empty) };
             for entry in entries {
-                if !self.carry_through(&entry, acknowledges).await? {
+                if !self.carry_through(&entry, acknowledges, slot).await? {
                     return Ok(Turn::Stopped);
                 }
             }
@@ -174,10 +186,15 @@ impl Shared {
     }
 
     /// Applies, sends and settles one intent; says whether the lane goes on.
-    async fn carry_through(&self, entry: &Entry, acknowledges: bool) -> Result<bool, Error> {
+    async fn carry_through(
+        &self,
+        entry: &Entry,
+        acknowledges: bool,
+        slot: &Slot<'_>,
+    ) -> Result<bool, Error> {
         self.apply(entry).await?;
         let intent = Intent::new(self.client.clone(), entry.clone());
-        let end = match intent.send_to_the_end().await {
+        let end = match intent.send_to_the_end(slot).await {
             Ok(end) => end,
             // Acknowledged meanwhile, so the application knows how it ended.
             Err(Error::NoIntent { .. }) => return Ok(true),
@@ -197,6 +214,21 @@ impl Shared {
             };
         }
         self.note(entry, |place| place.is_settled = true).await.map(|()| true)
+    }
+
+    /// Runs a `rollback` that is due: of a refusal after which the process died, or its hook failed.
+    pub(super) async fn roll_back(&self, name: &str) -> Result<(), Error> {
+        let Some(entry) = self.client.core().read(name).await? else { return Ok(()) };
+        let Some(End::Refused(refused)) = entry.end.as_ref().filter(|_| entry.owes_rollback())
+        else {
+            return Ok(());
+        };
+        let rolled_back = self.hooks.rollback(&self.snapshot(&entry), refused).await;
+        rolled_back.map_err(|source| {
+            let intent = entry.name.clone();
+            Error::Hook { intent, hook: "rollback", source }
+        })?;
+        self.note(&entry, |place| place.is_settled = true).await
     }
 
     /// Runs `apply` unless that is noted already.

@@ -71,6 +71,34 @@ async fn what_supersedes_an_intent_in_a_lane_takes_the_last_place_in_it_and_is_a
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_due_rollback_runs_before_another_request_is_applied() {
+    let world = World::new([answer(402, &[]), answer(201, &[])]);
+    let (client, queue, notes) = process(&world);
+    enqueue(&client, &queue, "lane", "a").await;
+    // The process dies between the refusal and its hook.
+    notes.fail_at("rollback a");
+    queue.run_once().await.unwrap_err();
+    let (client, queue, notes) = process(&world);
+    let again = || client.intent("a").post_json(URL, &json!({"name": "a-again"}));
+    let key = client.find("a").await.unwrap().unwrap().key().clone();
+    let stands = async || client.find("a").await.unwrap().unwrap().key().clone();
+    // The queue takes the effect back; a draft by itself cannot.
+    let error = again().supersede().await.unwrap_err();
+    assert!(matches!(error, Error::InLane { .. }), "{error}");
+    notes.fail_at("rollback a");
+    let error = queue.supersede(again()).await.unwrap_err();
+    assert!(matches!(error, Error::Hook { hook: "rollback", .. }), "{error}");
+    assert_eq!(stands().await, key, "while the hook fails, nothing is superseded");
+    notes.take();
+    queue.supersede(again()).await.unwrap();
+    assert_eq!(notes.take(), ["rollback a", "apply a"]);
+    assert_ne!(stands().await, key);
+    queue.run_once().await.unwrap();
+    assert_eq!(notes.take(), ["confirm a"]);
+    assert_eq!(sent(&world), ["a", "a-again"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_entry_that_cannot_be_read_stops_its_lane_and_no_other() {
     let world = World::new([answer(201, &[]), answer(201, &[])]);
     let (client, queue, notes) = process(&world);

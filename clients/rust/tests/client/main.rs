@@ -11,6 +11,7 @@ mod fleet;
 mod input;
 mod lanes;
 mod opening;
+mod places;
 mod queue;
 mod status;
 mod storages;

@@ -201,6 +201,19 @@ async fn derived_keys_are_the_same_without_storage_and_have_one_life() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_untouched_intent_with_a_derived_key_is_not_superseded_without_the_secret_either() {
+    let world = World::new([]);
+    let secret = Secret::new("a secret of 16 b").unwrap();
+    let derived = open(&world.builder().derive_keys(secret).build(), "cart").await;
+    // A client of the same storage that draws its keys: the derived one may have been sent by another process.
+    let client = world.client();
+    let draft = client.intent("cart").post_json(URL, &json!({"amount": 5}));
+    let error = draft.supersede().await.unwrap_err();
+    assert!(matches!(error, Error::NewKeyUnsafe { end: None, .. }), "{error}");
+    assert_eq!(client.find("cart").await.unwrap().unwrap().key(), derived.key());
+}
+
+#[tokio::test(start_paused = true)]
 async fn lists_show_what_stands() {
     let world = World::new([answer(201, &[]), Act::Lost]);
     let client = world.client();

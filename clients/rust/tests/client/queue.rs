@@ -29,7 +29,7 @@ impl Notes {
         std::mem::take(&mut self.lines.lock().unwrap())
     }
 
-    fn fail_at(&self, line: &str) {
+    pub(crate) fn fail_at(&self, line: &str) {
         *self.fails_at.lock().unwrap() = Some(line.to_owned());
     }
 }
