@@ -3,13 +3,15 @@
 //! Each suite gets the command of the test bed (`cargo xtask client-bed`) in `FIRSTWRITE_TEST_BED`. The client in Rust is
 //! a package of the workspace, so `cargo xtask test` runs its tests with all others.
 
+mod counts;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use anyhow::{Context, bail};
 use firstwrite_chaos::args::Args;
-use firstwrite_chaos::packages;
+use firstwrite_chaos::packages::{self, Need};
 use firstwrite_chaos::process;
 use firstwrite_chaos::workspace::{Build, Workspace};
 
@@ -17,12 +19,13 @@ use crate::examples::VENV;
 use crate::foreign::{CHROMIUM, NODE, NPM};
 use crate::steps::{Counts, Row, Steps};
 use crate::test::suites::{self, SuiteReader};
+use counts::{is_excused, node_counts, python_counts};
 
 pub(crate) const HELP: &str = "\
 Runs the suites of clients/rust, clients/typescript and clients/python, against `firstwrite demo` behind a faulty
 proxy, and in Chromium. Their tools are installed beside them, as their lock files say, where git does not look.
 
-  --full           thousands of seeded kills instead of some hundred, in each language
+  --full           thousands of seeded kills instead of some hundred, in each language, and Firefox beside Chromium
   --peers FOLDER   also against servers of others: folders py-idemkit, express-idempotency and localstripe, each with
                    a `run.sh PORT`; localstripe stands behind the gateway. Without it that step is skipped by name.";
 
@@ -40,8 +43,16 @@ const PEERS: &str = "FIRSTWRITE_PEERS";
 const BINARY: &str = "FIRSTWRITE_BINARY";
 /// Set, tests against servers of others fail where one of the two is missing.
 const REQUIRE: &str = "FIRSTWRITE_TEST_FOREIGN";
+/// Arguments of test programs in Rust where there are none: tests that cannot run must not count as passed.
+const WITHOUT_FOREIGN: [&str; 2] = ["--skip", "foreign::"];
+/// The folder of servers of others, beside the repository's own, where the machine has one.
+const PEERS_BESIDE: &str = "../shared/peers";
+/// The program of the second browser.
+const FIREFOX: &str = "FIRSTWRITE_TEST_FIREFOX";
+const FIREFOX_PROGRAM: Need =
+    Need { program: "firefox-esr", packages: &["firefox-esr"], find: None };
 /// A variable by which suites find servers of others; there are none where there are no such servers.
-pub(crate) type Foreign = (&'static str, PathBuf);
+pub(crate) type Foreign = (&'static str, String);
 
 /// Number of seeded kills in the long form, for each of Python's and Rust's suites.
 pub(crate) const KILLS_LONG: &str = "4000";
@@ -83,12 +94,18 @@ pub(crate) fn run_steps(
 ) {
     if foreign.is_empty() {
         steps.skip(
-            "clients against servers of others",
-            "`cargo xtask clients --peers` is given none",
+            "clients against servers of others (idemkit, express-idempotency, localstripe), in every language",
+            "there is no folder of them; `cargo xtask clients --peers FOLDER` takes one",
         );
+    }
+    if !is_long {
+        steps.skip("the client in TypeScript in Firefox", "only `--full` installs it");
     }
     let is_ready = steps.check("programs for the clients", || {
         packages::ensure(&[NODE, NPM, CHROMIUM, VENV])?;
+        if is_long {
+            packages::ensure(&[FIREFOX_PROGRAM])?;
+        }
         Build::Debug.binary(workspace).map(drop)
     });
     if !is_ready {
@@ -101,11 +118,35 @@ pub(crate) fn run_steps(
     steps.measure("client in Python", || python(&folder.join("python"), is_long, foreign));
 }
 
+/// The servers of others that lie beside the repository, for the long form, which is the one in release mode; none
+/// where there is no such folder.
+pub(crate) fn servers_beside(
+    workspace: &Workspace,
+    build: Build,
+    steps: &mut Steps,
+) -> Vec<Foreign> {
+    let peers = workspace.root.join(PEERS_BESIDE);
+    let mut found = Vec::new();
+    if matches!(build, Build::Release) && peers.is_dir() {
+        steps.check("servers of others", || {
+            found = servers_of_others(workspace, &peers)?;
+            Ok(())
+        });
+    }
+    found
+}
+
+/// Arguments for test programs in Rust, behind `--`.
+pub(crate) fn arguments_of_tests(foreign: &[Foreign]) -> &'static [&'static str] {
+    if foreign.is_empty() { &WITHOUT_FOREIGN } else { &[] }
+}
+
 /// Finds the servers of others and what stands in front of one; returns the variables by which suites find them.
 fn servers_of_others(workspace: &Workspace, peers: &Path) -> anyhow::Result<Vec<Foreign>> {
     let peers = peers.canonicalize().with_context(|| format!("{}", peers.display()))?;
     let binary = Build::Debug.binary(workspace)?;
-    Ok(vec![(PEERS, peers), (BINARY, binary), (REQUIRE, PathBuf::from("1"))])
+    let path = |path: PathBuf| path.display().to_string();
+    Ok(vec![(PEERS, path(peers)), (BINARY, path(binary)), (REQUIRE, "1".to_owned())])
 }
 
 fn rust_tests(workspace: &Workspace) -> Command {
@@ -122,10 +163,11 @@ fn rust(workspace: &Workspace, is_long: bool, foreign: &[Foreign]) -> anyhow::Re
     let mut test = rust_tests(workspace);
     test.arg("--no-fail-fast").env(BED, bed()?).env("CARGO_TERM_COLOR", "never");
     test.envs(foreign.iter().cloned());
+    test.arg("--").args(arguments_of_tests(foreign));
     if is_long {
         test.env(LONG, "1").env(KILLS, KILLS_LONG);
         // The figures of the long form are in what the tests print.
-        test.args(["--", "--nocapture"]);
+        test.arg("--nocapture");
     }
     let mut reader = SuiteReader::new(&names);
     let status = process::read_lines(test, |line| {
@@ -159,6 +201,10 @@ fn typescript(folder: &Path, is_long: bool, foreign: &[Foreign]) -> anyhow::Resu
     }
     let chromium = process::find(CHROMIUM.program).context("there is no chromium")?;
     test.env("FIRSTWRITE_TEST_CHROMIUM", chromium).envs(foreign.iter().cloned());
+    if is_long {
+        let firefox = process::find(FIREFOX_PROGRAM.program).context("there is no Firefox")?;
+        test.env(FIREFOX, firefox);
+    }
     counted("clients/typescript", test, is_long, node_counts)
 }
 
@@ -204,7 +250,7 @@ fn counted(
     let (mut counts, mut excused) = (Counts::default(), 0);
     let status = process::read_lines(test, |line| {
         println!("{line}");
-        excused += u64::from(lacks_foreign(line));
+        excused += u64::from(is_excused(line));
         read(line, &mut counts);
     })?;
     counts.ignored = counts.ignored.saturating_sub(excused);
@@ -222,76 +268,9 @@ fn conclude(status: ExitStatus, counts: Counts) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Recognises a test that is skipped since there are no servers of others: `skipped 'FIRSTWRITE_PEERS is not set'`.
-fn lacks_foreign(line: &str) -> bool {
-    [PEERS, BINARY].iter().any(|name| line.contains(&format!("{name} is not set")))
-}
-
-/// Reads a line of Node's closing table: `# pass 12`, or `ℹ pass 12` on a terminal.
-fn node_counts(line: &str, counts: &mut Counts) {
-    let Some(words) = line.strip_prefix("# ").or_else(|| line.strip_prefix("ℹ ")) else { return };
-    let Some((name, number)) = words.split_once(' ') else { return };
-    let Ok(number) = number.parse::<u64>() else { return };
-    match name {
-        "pass" => counts.passed += number,
-        "fail" | "cancelled" => counts.failed += number,
-        "skipped" | "todo" => counts.ignored += number,
-        _ => {}
-    }
-}
-
-/// Reads the last two lines of unittest: `Ran 12 tests in 1.2s`, and `OK (skipped=1)` or `FAILED (failures=1, errors=2)`.
-fn python_counts(line: &str, counts: &mut Counts) {
-    if let Some(ran) = line.strip_prefix("Ran ") {
-        counts.passed = ran.split(' ').next().and_then(|ran| ran.parse().ok()).unwrap_or(0);
-        return;
-    }
-    if !line.starts_with("OK (") && !line.starts_with("FAILED (") {
-        return;
-    }
-    let parts = line.split_once('(').map_or("", |(_, parts)| parts.trim_end_matches(')'));
-    for (name, number) in parts.split(", ").filter_map(|part| part.split_once('=')) {
-        let number = number.parse::<u64>().unwrap_or(0);
-        let kind = if name == "skipped" { &mut counts.ignored } else { &mut counts.failed };
-        *kind += number;
-        counts.passed = counts.passed.saturating_sub(number);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn read(lines: &[&str], read: fn(&str, &mut Counts)) -> (u64, u64, u64) {
-        let mut counts = Counts::default();
-        for line in lines {
-            read(line, &mut counts);
-        }
-        (counts.passed, counts.failed, counts.ignored)
-    }
-
-    #[test]
-    fn the_closing_lines_of_node_are_read() {
-        let lines = ["# tests 9", "# pass 5", "# fail 2", "# cancelled 1", "# skipped 1", "ok 1"];
-        assert_eq!(read(&lines, node_counts), (5, 3, 1));
-        assert_eq!(read(&["ℹ pass 4", "ℹ fail 0", "# passed 3 tests"], node_counts), (4, 0, 0));
-    }
-
-    #[test]
-    fn the_closing_lines_of_unittest_are_read() {
-        assert_eq!(read(&["Ran 12 tests in 0.4s", "", "OK"], python_counts), (12, 0, 0));
-        let lines = ["Ran 12 tests in 0.4s", "FAILED (failures=1, errors=2, skipped=3)"];
-        assert_eq!(read(&lines, python_counts), (6, 3, 3));
-        assert_eq!(read(&["Ran 2 tests in 1s", "OK (skipped=1)"], python_counts), (1, 0, 1));
-        assert_eq!(read(&["Running 3 things"], python_counts), (0, 0, 0));
-    }
-
-    #[test]
-    fn a_test_that_lacks_servers_of_others_is_told_from_others() {
-        assert!(lacks_foreign("test_idemkit ... skipped 'FIRSTWRITE_PEERS is not set'"));
-        assert!(lacks_foreign("ok 3 - localstripe # SKIP FIRSTWRITE_BINARY is not set"));
-        assert!(!lacks_foreign("ok 3 - a browser # SKIP FIRSTWRITE_TEST_CHROMIUM is not set"));
-    }
 
     #[test]
     fn a_version_begins_with_its_major_number() {

@@ -101,7 +101,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "clients",
-        usage: "[--full]",
+        usage: "[--full] [--peers FOLDER]",
         about: "the clients in Rust, TypeScript and Python, against the demo and in a browser",
         details: clients::HELP,
         run: clients::run,

@@ -30,7 +30,8 @@ control, and failovers to a standby. Nothing is left running, also after Ctrl-C.
   --full   more histories, more kills, release builds, a second PgBouncer that follows prepared
            statements, MySQL beside MariaDB, nodes of a Galera cluster killed under the demo, the newest
            PostgreSQL and Redis, Valkey, a second emulator of DynamoDB, the alert rules tried by promtool, the
-           examples in Python, signatures of Wycheproof; for a release, not for every change
+           examples in Python, signatures of Wycheproof, Firefox, and servers of others for the clients where
+           ../shared/peers holds them; for a release, not for every change
 
 The last lines are a table of suites and `N passed, N failed`. The exit code is 0 only if nothing failed,
 nothing was ignored, and something ran.";
@@ -150,17 +151,15 @@ fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::R
         Ok(())
     });
     if is_built {
+        let others = clients::servers_beside(workspace, size.build, steps);
         let mut environment = services.as_ref().map(Services::environment).unwrap_or_default();
         environment.extend(foreign(workspace, steps));
         environment.extend(size.settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
         let shown = Shown::begin(workspace, servers.len() > services::SUITES.len())?;
         environment.push((guarantees::FOLDER, shown.folder().display().to_string()));
-        // Most of them wait, for a lease or for a server: more at a time than there are cores.
-        let threads = 2 * std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        environment.push(("RUST_TEST_THREADS", threads.to_string()));
-        steps.measure("cargo test", || run_tests(workspace, &names, environment));
+        steps.measure("cargo test", || run_tests(workspace, &names, environment, &others));
         steps.check("guarantees of the stores", || shown.check(workspace));
-        clients::run_steps(workspace, matches!(size.build, Build::Release), &[], steps);
+        clients::run_steps(workspace, matches!(size.build, Build::Release), &others, steps);
     }
     // The servers have done their part; the machine is small.
     drop(services);
@@ -252,10 +251,15 @@ fn run_tests(
     workspace: &Workspace,
     names: &BTreeMap<String, String>,
     environment: Vec<(&'static str, String)>,
+    others: &[clients::Foreign],
 ) -> anyhow::Result<Vec<Row>> {
     let mut command = workspace.cargo();
     command.args(["test", "--workspace", "--all-features", "--no-fail-fast"]);
-    command.envs(environment);
+    command.arg("--").args(clients::arguments_of_tests(others));
+    command.envs(environment).envs(others.iter().cloned());
+    // Most of them wait, for a lease or for a server: more at a time than there are cores.
+    let threads = 2 * std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    command.env("RUST_TEST_THREADS", threads.to_string());
     // A suite that cannot reach its server fails instead of passing without having run.
     command.env("FIRSTWRITE_TEST_REQUIRE", "all");
     command.env("CARGO_TERM_COLOR", "never");

@@ -27,6 +27,8 @@ const LONG: &str = "FIRSTWRITE_TEST_LONG";
 /// Seconds that the proxy names while the service is down, by the clients' clock.
 const RETRY_AFTER: u32 = 10;
 const WINDOW_MILLIS: u64 = 1000;
+/// The time by which a request may be later than its wait asks for, for a thousand clients on a busy machine.
+const SLACK_MILLIS: u64 = 2000;
 
 /// One clock for all, since each brings a thread.
 #[derive(Clone, Debug, Default)]
@@ -65,16 +67,17 @@ async fn a_thousand_clients_come_back_to_the_demo_spread_out_and_none_too_early(
         let closed = json!({"ms": OUTAGE.as_millis()}).to_string();
         bed.ask(Method::POST, "close", &closed).await;
         send_all(&bed, &clock, "refused").await;
-        // Its rate falls from its first moment on, so the peak is near twice the mean: told, and not asserted.
         let Recovery { peak, mean, .. } = check(&bed, "refused").await;
         println!("refused: peak {peak}/s, mean {mean:.0}/s, {:.2}", peak / mean);
+        assert!(peak <= 2.0 * mean, "{peak}/s after a mean of {mean}/s");
     }
 }
 
 async fn check(bed: &Bed, outage: &str) -> Recovery {
     let begins = format!("fleet/{outage}/");
     let recovery = Recovery::of(&bed.log(&begins).await);
-    assert_eq!((recovery.came_back, recovery.too_early), (CLIENTS, 0), "{outage}");
+    let times = (recovery.too_early, recovery.too_late);
+    assert_eq!((recovery.came_back, times), (CLIENTS, (0, 0)), "{outage}");
     let counts = bed.effects(&begins).await;
     assert_eq!(counts.len(), usize::try_from(CLIENTS).unwrap());
     assert!(counts.values().all(|count| *count == 1), "one effect for each");
@@ -107,18 +110,29 @@ struct Recovery {
     mean: f64,
     /// Requests before the time that the answer before them named.
     too_early: u32,
+    /// Requests later than that time, the longest back-off and some slack.
+    too_late: u32,
+}
+
+/// Milliseconds of the bed in the longest back-off after so many attempts.
+fn back_off_max(attempt: u64) -> u64 {
+    (500 << (attempt - 1).min(16)).min(30_000) / u64::from(FASTER)
 }
 
 impl Recovery {
     fn of(log: &[Value]) -> Self {
-        let (mut named, mut first, mut too_early) = (BTreeMap::new(), BTreeMap::new(), 0);
+        let (mut named, mut first) = (BTreeMap::new(), BTreeMap::new());
+        let (mut too_early, mut too_late) = (0, 0);
         for entry in log.iter().filter(|entry| entry["method"] == "POST") {
             let (name, at) = (entry["customer"].as_str().unwrap(), entry["at"].as_u64().unwrap());
-            if named.get(name).is_some_and(|until| at < *until) {
-                too_early += 1;
+            let mut attempt = 1;
+            if let Some((before, until)) = named.get(name) {
+                too_early += u32::from(at < *until);
+                too_late += u32::from(at > until + back_off_max(*before) + SLACK_MILLIS);
+                attempt = before + 1;
             }
             if entry["fault"] == "503" {
-                named.insert(name, at + u64::from(RETRY_AFTER * 1000 / FASTER));
+                named.insert(name, (attempt, at + u64::from(RETRY_AFTER * 1000 / FASTER)));
             } else {
                 named.remove(name);
                 first.entry(name).or_insert(at);
@@ -134,6 +148,6 @@ impl Recovery {
         let lasted = times.last().zip(times.first()).map_or(0, |(last, first)| last - first);
         let came_back = u32::try_from(times.len()).unwrap();
         let mean = f64::from(came_back) * 1000.0 / f64::from(u32::try_from(lasted).unwrap());
-        Self { came_back, peak: f64::from(peak), mean, too_early }
+        Self { came_back, peak: f64::from(peak), mean, too_early, too_late }
     }
 }
