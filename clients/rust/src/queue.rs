@@ -23,7 +23,8 @@ pub(crate) use slots::Slot;
 /// Changes of the application's own state as intents come and end.
 ///
 /// A crash may repeat each, so what it changes must be idempotent: "set", not "add". An error is told to
-/// [`failed`](Self::failed), the lane rests, and the hook is called again. `()` does nothing.
+/// [`failed`](Self::failed), the lane rests, and the hook is called again. Where one panics, so does the run, and the
+/// next run calls it again. `()` does nothing.
 pub trait QueueHooks: Send + Sync + 'static {
     /// The intent is written down, and not sent before this has returned: show its effect already.
     fn apply<'a>(&'a self, intent: &'a Snapshot) -> BoxFuture<'a, Result<(), BoxError>> {

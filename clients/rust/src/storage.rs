@@ -124,7 +124,7 @@ pub enum StorageErrorKind {
     Unavailable,
     /// Another process holds it, and does not let go.
     Busy,
-    /// An entry cannot be read. It is left where it is.
+    /// An entry cannot be read, or the whole storage. It is left where it is.
     Damaged,
     /// It was written by a later version of this crate.
     Unsupported,
@@ -155,7 +155,7 @@ impl fmt::Display for StorageError {
         let kind = match self.kind {
             StorageErrorKind::Unavailable => "the storage cannot be used",
             StorageErrorKind::Busy => "another process holds the storage",
-            StorageErrorKind::Damaged => "the entry is damaged and left as it is",
+            StorageErrorKind::Damaged => "it is damaged, and left as it is",
             StorageErrorKind::Unsupported => "a later version wrote this",
         };
         write!(f, "{}: {kind}", self.doing)?;

@@ -198,7 +198,8 @@ impl Builder {
         self
     }
 
-    /// Tells every step, one hook after another. A hook that blocks delays what comes next.
+    /// Tells every step, one hook after another. A hook that blocks delays what comes next. Where one panics, so does the
+    /// call that told it: the intent stands, and the next call goes on.
     pub fn on_event(mut self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.core.hooks.push(Box::new(hook));
         self

@@ -20,6 +20,8 @@ pub struct SqliteStorage {
 
 /// A commit takes a few milliseconds; whoever holds the file for so long does not go on.
 const BUSY_MAX: Duration = Duration::from_secs(10);
+/// Checking a file of this size takes some tenths of a second; one with so many entries, or so large ones, is rare.
+const CHECKED_BYTES_MAX: i64 = 64 * 1024 * 1024;
 const VERSION: i64 = 1;
 const PAGE: i32 = 100;
 
@@ -31,7 +33,8 @@ const SCHEMA: &str = "\
     )";
 
 impl SqliteStorage {
-    /// Opens a file, and makes it with its table where it is missing. The folder must be there.
+    /// Opens a file, and makes it with its table where it is missing. The folder must be there. A file up to 64 MiB is
+    /// read through, so that a page that a disk spoiled is an error here and hides no entry later.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StorageError> {
         let path = path.as_ref();
         let doing = || format!("opening {}", path.display());
@@ -54,6 +57,7 @@ impl SqliteStorage {
         if version != VERSION {
             return Err(StorageError::new(StorageErrorKind::Unsupported, doing(), None));
         }
+        check(&connection).map_err(|error| failed(doing(), error))?;
         Ok(Self { thread: StorageThread::start(connection)? })
     }
 }
@@ -143,6 +147,21 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+/// Looks for damage. An index with a torn page may say of an entry that it is not there, and a caller would open it
+/// with another key.
+fn check(file: &Connection) -> rusqlite::Result<()> {
+    let value = |name| file.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    if value("page_count")?.saturating_mul(value("page_size")?) > CHECKED_BYTES_MAX {
+        return Ok(());
+    }
+    let told: String = file.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
+    if told == "ok" {
+        return Ok(());
+    }
+    let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    Err(rusqlite::Error::SqliteFailure(corrupt, Some(told)))
+}
+
 fn get(file: &Connection, name: &str) -> rusqlite::Result<Option<Stored>> {
     const GET: &str = "SELECT name, revision, document FROM firstwrite_intents WHERE name = ?1";
     file.prepare_cached(GET)?.query_row([name], stored).optional()
@@ -175,11 +194,16 @@ fn list(file: &Connection, after: Option<&str>) -> rusqlite::Result<Page> {
         SELECT name, revision, document FROM firstwrite_intents WHERE name > ?1 ORDER BY name LIMIT ?2";
     let mut run = file.prepare_cached(LIST)?;
     // No name is empty, so every name comes after the empty one.
-    let rows = run.query_map(params![after.unwrap_or_default(), PAGE], stored)?;
-    let entries = rows.collect::<rusqlite::Result<Vec<Stored>>>()?;
+    let mut rows = run.query(params![after.unwrap_or_default(), PAGE])?;
+    let (mut entries, mut last) = (Vec::new(), None);
+    while let Some(row) = rows.next()? {
+        let name: Option<String> = row.get(0).ok();
+        let doing = || format!("reading the intent {:?}", name.as_deref().unwrap_or_default());
+        entries.push(stored(row).map_err(|error| failed(doing(), error)));
+        last = name.or(last);
+    }
     let is_full = i32::try_from(entries.len()).is_ok_and(|count| count == PAGE);
-    let next = is_full.then(|| entries.last().map(|last| last.name.clone()));
-    Ok(Page { entries: entries.into_iter().map(Ok).collect(), next: next.flatten() })
+    Ok(Page { entries, next: last.filter(|_| is_full) })
 }
 
 fn stored(row: &rusqlite::Row<'_>) -> rusqlite::Result<Stored> {
@@ -206,10 +230,17 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 }
 
 fn failed(doing: String, error: rusqlite::Error) -> StorageError {
-    let kind = match error.sqlite_error_code() {
+    let kind = match (&error, error.sqlite_error_code()) {
         _ if is_busy(&error) => StorageErrorKind::Busy,
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StorageErrorKind::Damaged,
-        Some(_) | None => StorageErrorKind::Unavailable,
+        // A column that is not what was written into it.
+        (
+            rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::FromSqlConversionFailure(..),
+            _,
+        )
+        | (_, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)) => {
+            StorageErrorKind::Damaged
+        }
+        _ => StorageErrorKind::Unavailable,
     };
     StorageError::new(kind, doing, Some(error.into()))
 }

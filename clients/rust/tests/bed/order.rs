@@ -1,6 +1,6 @@
 //! The order of system calls: no byte of a request leaves before the kernel was told to make its mark durable.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -24,7 +24,8 @@ fn traced(task: &Task, log: &Path) -> Option<Vec<Call>> {
     command.args(["-f", "-y", "-s", "64", "-o"]).arg(log);
     command.args([
         "-e",
-        "trace=write,writev,sendto,sendmsg,pwrite64,fsync,fdatasync,rename,renameat,renameat2",
+        "trace=write,writev,sendto,sendmsg,pwrite64,ftruncate,fsync,fdatasync,rename,renameat,renameat2,\
+         openat,mkdir,mkdirat",
     ]);
     command.arg(victim.get_program()).args(victim.get_args());
     for (name, value) in victim.get_envs() {
@@ -41,10 +42,10 @@ fn traced(task: &Task, log: &Path) -> Option<Vec<Call>> {
         let Some((thread, rest)) = line.split_once(' ') else { continue };
         let rest = rest.trim_start();
         if let Some(resumed) = rest.strip_prefix("<... ") {
-            if let Some((name, _)) = resumed.split_once(" resumed>")
+            if let Some((name, end)) = resumed.split_once(" resumed>")
                 && let Some(arguments) = begun.remove(&(thread.to_owned(), name.to_owned()))
             {
-                calls.push(Call { name: name.to_owned(), arguments });
+                calls.push(Call { name: name.to_owned(), arguments: arguments + end });
             }
             continue;
         }
@@ -67,23 +68,53 @@ impl Call {
         inside.split_once('>').map_or("", |(path, _)| path)
     }
 
+    /// The path of the file or folder that the call makes, where none is there.
+    fn makes(&self) -> Option<&str> {
+        if self.has_failed() {
+            return None;
+        }
+        let is_making = self.name.starts_with("mkdir")
+            || (self.name == "openat" && self.arguments.contains("O_CREAT"));
+        let named = self.arguments.split_once('"')?.1.split_once('"')?.0;
+        is_making.then_some(named)
+    }
+
+    fn writes(&self) -> bool {
+        ["write", "writev", "pwrite64", "ftruncate"].contains(&self.name.as_str())
+    }
+
+    fn has_failed(&self) -> bool {
+        self.arguments.rsplit_once(" = ").is_some_and(|(_, result)| result.starts_with('-'))
+    }
+
     fn is_sync(&self) -> bool {
         self.name == "fsync" || self.name == "fdatasync"
     }
 }
 
-/// Returns the files that are written and not made durable at each request.
+/// Files that need not be there after a crash: the lock, SQLite's index of the log, its journal before it keeps a log,
+/// and a file before it has its name.
+const NOT_KEPT: [&str; 4] = ["/lock", "-shm", "-journal", ".tmp"];
+
+/// Returns the files and folders that are written, or have a new name in them, and are not made durable at each
+/// request.
 fn open_at_requests(calls: &[Call], folder: &str) -> Vec<Vec<String>> {
     let (mut open, mut at_requests) = (Vec::<String>::new(), Vec::new());
+    let mut made = HashSet::new();
     for call in calls {
         if call.arguments.contains("POST /payments") {
             at_requests.push(open.clone());
+        } else if let Some(path) = call.makes().filter(|path| path.starts_with(folder)) {
+            // What is there already is opened with the same words.
+            if made.insert(path) && !NOT_KEPT.iter().any(|end| path.ends_with(end)) {
+                open.push(Path::new(path).parent().unwrap().display().to_string());
+            }
         } else if call.is_sync() {
             open.retain(|file| file != call.file());
         } else if call.name.starts_with("rename") {
             // The folder has a new name in it.
             open.push(folder.to_owned());
-        } else if call.file().starts_with(folder) {
+        } else if call.writes() && call.file().starts_with(folder) {
             open.push(call.file().to_owned());
         }
     }

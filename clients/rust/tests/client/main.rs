@@ -5,12 +5,15 @@
 mod crashes;
 mod credentials;
 mod crossings;
+#[cfg(feature = "sqlite")]
+mod damage;
 mod doubt;
 mod ends;
 mod fleet;
 mod input;
 mod lanes;
 mod opening;
+mod panics;
 mod places;
 mod queue;
 mod status;
