@@ -77,7 +77,7 @@ impl Intent {
         }
     }
 
-    /// Forgets an intent that ended. Nothing else does.
+    /// Forgets an intent that ended. Nothing else does; a superseding one takes its place.
     pub async fn acknowledge(&self) -> Result<(), Error> {
         self.client.core().acknowledge(&self.name, &self.key).await
     }

@@ -31,7 +31,7 @@
 //! 3. No end is returned before it is durable.
 //! 4. An intent never ends by a guess. What may have happened is *in doubt* until an answer settles it.
 //! 5. Nothing is sent before the time that the server named, nor after the life of the key.
-//! 6. Only [`Intent::acknowledge`] forgets.
+//! 6. Only [`Intent::acknowledge`] forgets, and only [`Draft::supersede`] replaces, where a new key is safe.
 //!
 //! [`rules`] has the decisions as pure functions. The page `clients/README.md` of the repository says all of this for
 //! the clients in every language.

@@ -244,3 +244,6 @@ fn failed(doing: String, error: rusqlite::Error) -> StorageError {
     };
     StorageError::new(kind, doing, Some(error.into()))
 }
+
+#[cfg(test)]
+mod tests;

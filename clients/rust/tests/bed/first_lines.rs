@@ -1,10 +1,12 @@
-//! The first lines of the README, in a crate outside of the workspace that depends on the package as it is built.
+//! The package as it is built, in crates outside of the workspace that depend on it.
 //!
-//! They are run against the bed: the first process loses its answer and is killed while it waits, the second goes on.
+//! One has the README's first lines. They are run against the bed: the first process loses its answer and is killed
+//! while it waits, the second goes on. The others have every feature, and none.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use http::Method;
@@ -34,46 +36,87 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {told}");
 }
 
-/// Builds the package; returns the folder with what is in it.
-fn package(place: &Path) -> PathBuf {
-    let packages = place.join("packages");
-    // One of an earlier version must not be taken for this one.
-    drop(fs::remove_dir_all(&packages));
-    let mut build = Command::new(env!("CARGO"));
-    build.current_dir(env!("CARGO_MANIFEST_DIR")).arg("package");
-    build.args(["--no-verify", "--allow-dirty", "--offline", "--target-dir"]).arg(&packages);
-    run(&mut build);
-    let name = concat!("firstwrite-client-", env!("CARGO_PKG_VERSION"));
-    let mut unpack = Command::new("tar");
-    unpack.arg("-xzf").arg(packages.join("package").join(name).with_added_extension("crate"));
-    run(unpack.arg("-C").arg(&packages));
-    packages.join(name)
+/// The folder of all that is built here.
+fn place() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("first-lines")
 }
 
-/// Builds a program of the README's first lines over the package; returns its path.
-fn program(place: &Path, url: &str) -> PathBuf {
-    let package = package(place);
-    let outside = place.join("outside");
-    fs::create_dir_all(outside.join("src")).unwrap();
-    let dependencies = block("toml");
+/// Builds the package, once; returns the folder with what is in it.
+fn package() -> &'static Path {
+    static PACKAGE: OnceLock<PathBuf> = OnceLock::new();
+    PACKAGE.get_or_init(|| {
+        let packages = place().join("packages");
+        // One of an earlier version must not be taken for this one.
+        drop(fs::remove_dir_all(&packages));
+        let mut build = Command::new(env!("CARGO"));
+        build.current_dir(env!("CARGO_MANIFEST_DIR")).arg("package");
+        build.args(["--no-verify", "--allow-dirty", "--offline", "--target-dir"]).arg(&packages);
+        run(&mut build);
+        let name = concat!("firstwrite-client-", env!("CARGO_PKG_VERSION"));
+        let mut unpack = Command::new("tar");
+        unpack.arg("-xzf").arg(packages.join("package").join(name).with_added_extension("crate"));
+        run(unpack.arg("-C").arg(&packages));
+        packages.join(name)
+    })
+}
+
+/// Builds a program of a crate outside of the workspace, with these dependencies; returns its path.
+fn program(name: &str, dependencies: &str, lines: &str) -> PathBuf {
     assert!(dependencies.contains(PUBLISHED), "{dependencies}");
-    let path = format!("firstwrite-client = {{ path = \"{}\",", package.display());
+    let crate_folder = place().join(name);
+    fs::create_dir_all(crate_folder.join("src")).unwrap();
+    let path = format!("firstwrite-client = {{ path = \"{}\",", package().display());
     let manifest = format!(
-        "[package]\nname = \"outside\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n{}",
+        "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n{}",
         dependencies.replace(PUBLISHED, &path)
     );
-    fs::write(outside.join("Cargo.toml"), manifest).unwrap();
-    let lines = block("rust,no_run");
-    assert!(lines.contains(DEMO), "{lines}");
-    fs::write(outside.join("src/main.rs"), lines.replace(DEMO, url)).unwrap();
+    fs::write(crate_folder.join("Cargo.toml"), manifest).unwrap();
+    fs::write(crate_folder.join("src/main.rs"), lines).unwrap();
     // The versions that the workspace is tested with, which are on this machine.
     let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.lock");
-    fs::copy(lock, outside.join("Cargo.lock")).unwrap();
-    let target = place.join("target");
+    fs::copy(lock, crate_folder.join("Cargo.lock")).unwrap();
+    let target = place().join("target");
     let mut build = Command::new(env!("CARGO"));
-    build.current_dir(&outside).args(["build", "--offline", "--target-dir"]).arg(&target);
+    build.current_dir(&crate_folder).args(["build", "--offline", "--target-dir"]).arg(&target);
     run(&mut build);
-    target.join("debug/outside")
+    target.join("debug").join(name)
+}
+
+#[test]
+fn the_built_package_works_with_every_feature_and_with_none() {
+    let dependencies =
+        |features: &str| format!("[dependencies]\n{PUBLISHED} features = [{features}] }}\n");
+    let manifest = include_str!("../../Cargo.toml");
+    let (_, features) = manifest.split_once("\n[features]\n").unwrap();
+    let (features, _) = features.split_once("\n\n").unwrap();
+    let features: Vec<String> = features
+        .lines()
+        .filter_map(|line| Some(format!("\"{}\"", line.split_once(" = ")?.0)))
+        .filter(|feature| !feature.contains('#'))
+        .collect();
+    assert!(features.len() >= 4, "{features:?}");
+    let all = "\
+        use firstwrite_client::transport::{HyperTransport, ReqwestTransport};\n\
+        use firstwrite_client::{OneKey, SqliteStorage};\n\
+        fn main() {\n\
+            let path = std::env::args().nth(1).unwrap();\n\
+            println!(\"{:?}\", SqliteStorage::open(path));\n\
+            let _ = (size_of::<OneKey>(), size_of::<ReqwestTransport>(), HyperTransport::plain());\n\
+        }\n";
+    let none = "\
+        fn main() {\n\
+            let path = std::env::args().nth(1).unwrap();\n\
+            println!(\"{:?}\", firstwrite_client::FileStorage::open(path));\n\
+        }\n";
+    for (name, features, lines) in
+        [("with-all", features.join(", "), all), ("with-none", String::new(), none)]
+    {
+        let program = program(name, &dependencies(&features), lines);
+        let folder = tempfile::tempdir().unwrap();
+        let output = Command::new(program).arg(folder.path().join("place")).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && told.starts_with("Ok("), "{name}: {output:?}");
+    }
 }
 
 #[test]
@@ -89,8 +132,9 @@ fn the_first_lines_of_the_readme_are_few_and_those_of_the_example() {
 fn the_first_lines_over_the_built_package_pay_once_through_a_kill() {
     let bed = Bed::start();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("first-lines");
-    let program = program(&place, &bed.proxy);
+    let lines = block("rust,no_run");
+    assert!(lines.contains(DEMO), "{lines}");
+    let program = program("outside", block("toml"), &lines.replace(DEMO, &bed.proxy));
     let folder = tempfile::tempdir().unwrap();
     let command = || {
         let mut command = Command::new(&program);

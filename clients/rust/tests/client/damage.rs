@@ -5,50 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use firstwrite_client::storage::{StorageErrorKind, Stored};
-use firstwrite_client::{Client, EndKind, Error, SqliteStorage, Storage as _};
-use rusqlite::Connection;
+use firstwrite_client::{Client, Error, SqliteStorage, Storage as _};
 
-use crate::world::{URL, World, answer, order};
+use crate::world::{URL, World, order};
 
 fn client(path: &Path, world: &World) -> Client {
     Client::builder(SqliteStorage::open(path).unwrap(), Arc::clone(&world.server)).build()
-}
-
-#[tokio::test]
-async fn a_damaged_row_is_named_left_where_it_is_and_the_others_go_on() {
-    const SPOILT: [&str; 6] = [
-        "document = zeroblob(100)",
-        "document = 'a text'",
-        "document = x''",
-        "document = substr(document, 1, length(document) - 1)",
-        "revision = 'soon'",
-        "revision = -5",
-    ];
-    let (folder, world) = (tempfile::tempdir().unwrap(), World::new([answer(201, &[])]));
-    let path = folder.path().join("a.db");
-    for name in ["a", "b"] {
-        client(&path, &world).intent(name).post_json(URL, &order()).open().await.unwrap();
-    }
-    let whole = fs::read(&path).unwrap();
-    for spoilt in SPOILT {
-        fs::write(&path, &whole).unwrap();
-        let sql = format!("UPDATE firstwrite_intents SET {spoilt} WHERE name = 'a'");
-        assert_eq!(Connection::open(&path).unwrap().execute(&sql, []).unwrap(), 1);
-        let before = fs::read(&path).unwrap();
-        let client = client(&path, &world);
-        let again = client.intent("a").post_json(URL, &order()).open().await;
-        for error in [client.find("a").await.unwrap_err(), again.unwrap_err()] {
-            let told = error.to_string();
-            assert!(told.contains("\"a\"") && told.contains("left as it is"), "{spoilt}: {told}");
-        }
-        let list = client.list().await.unwrap();
-        assert_eq!((list.len(), list.iter().filter(|entry| entry.is_err()).count()), (2, 1));
-        assert!(client.find("b").await.unwrap().is_some(), "{spoilt}");
-        drop(client);
-        assert!(fs::read(&path).unwrap() == before, "{spoilt}: the file was changed");
-    }
-    let b = client(&path, &world).find("b").await.unwrap().unwrap();
-    assert_eq!(b.send().await.unwrap().kind(), EndKind::Done);
 }
 
 /// A deed of a disk with a page.
