@@ -11,6 +11,7 @@ from typing import Callable, List, Mapping, Optional, Protocol, Tuple, Union
 
 from .answer import Answer, Failure
 from .budget import Origins
+from .changes import Changes
 from .clock import Clock
 from .end import End
 from .entry import Entry, decode, encode
@@ -89,6 +90,7 @@ class Engine:
         self.io = io
         self.origins = Origins()
         self.waits = Waits(settings.clock)
+        self.changes = Changes()
 
     # Opening
 
