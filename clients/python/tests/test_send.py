@@ -12,6 +12,16 @@ from tests.fakes import KEPT, ManualClock, Rig, answer, lost, not_sent, problem
 AUTH = {"Authorization": "Bearer demo-acme"}
 
 
+def noting(seen: List[bool]) -> Any:
+    """Returns a hook for credentials that notes which of them were to be fresh ones."""
+
+    def fetch(refresh: bool) -> Mapping[str, str]:
+        seen.append(refresh)
+        return AUTH
+
+    return fetch
+
+
 def stored_bytes(rig: Rig, name: str = "checkout/cart_42") -> bytes:
     item = rig.storage.read(name)
     assert item is not None, "the storage holds the intent"
@@ -357,6 +367,65 @@ class CredentialsOfAttempts(unittest.TestCase):
     def test_after_credentials_were_taken_they_may_lapse_again(self) -> None:
         rig = Rig(answer(401), answer(503), answer(401), answer(201, KEPT), credentials=lambda refresh: AUTH)
         self.assertEqual(rig.pay().send().kind, "done")
+
+    def test_each_attempt_may_ask_for_fresh_ones_once(self) -> None:
+        for replies, calls in (
+            # The answer after a refresh was lost: nothing says that fresh credentials are refused.
+            ([answer(401), lost(), answer(401), answer(201, KEPT)], [False, True, False, True]),
+            ([answer(401), not_sent(), answer(401), answer(201, KEPT)], [False, True, False, True]),
+            ([answer(401), answer(503), answer(401), answer(201, KEPT)], [False, True, False, True]),
+            ([lost(), answer(401), answer(201, KEPT)], [False, False, True]),
+        ):
+            seen: List[bool] = []
+            rig = Rig(*replies, credentials=noting(seen), status="never")
+            with self.subTest(replies):
+                self.assertEqual(rig.pay().send().kind, "done")
+                self.assertEqual(seen, calls)
+
+    def test_a_question_that_asked_for_fresh_ones_leaves_the_attempt_its_own(self) -> None:
+        seen: List[bool] = []
+        rig = Rig(
+            lost(),
+            answer(401),
+            answer(200, None, {"state": "completed"}),
+            answer(401),
+            answer(201, KEPT),
+            credentials=noting(seen),
+            status="always",
+        )
+        self.assertEqual(rig.pay().send().kind, "done")
+        self.assertEqual(seen, [False, False, True, False, True])
+
+    def test_an_attempt_that_asked_for_fresh_ones_leaves_the_question_its_own(self) -> None:
+        seen: List[bool] = []
+        rig = Rig(
+            answer(401),
+            lost(),
+            answer(401),
+            answer(200, None, {"state": "completed"}),
+            answer(201, KEPT),
+            credentials=noting(seen),
+            status="always",
+        )
+        self.assertEqual(rig.pay().send().kind, "done")
+        self.assertEqual(seen, [False, True, False, True, False])
+
+    def test_fresh_ones_that_no_attempt_used_are_fetched_again(self) -> None:
+        storage, clock = MemoryStorage(), ManualClock()
+        other = Rig(lost(), storage=storage, clock=clock)
+        seen: List[bool] = []
+
+        def fetch(refresh: bool) -> Mapping[str, str]:
+            seen.append(refresh)
+            if len(seen) == 2:
+                # Another process begins an attempt first.
+                clock.advance(1)
+                other.send_once()
+            return AUTH
+
+        rig = Rig(answer(401), answer(201, KEPT), storage=storage, clock=clock, credentials=fetch, status="never")
+        self.assertEqual(rig.pay().send().kind, "done")
+        self.assertEqual(seen, [False, True, True])
 
     def test_a_hook_that_fails_sends_nothing_and_makes_no_doubt(self) -> None:
         def broken(refresh: bool) -> Mapping[str, str]:

@@ -38,6 +38,8 @@ class _MarkedAttempt:
     marked: Entry
     doubt: bool
     """Doubt that stood before the mark."""
+    refreshed: bool
+    """True if its credentials are fresh ones."""
     credentials: Mapping[str, str] = field(repr=False)
 
 
@@ -51,8 +53,9 @@ class Sending:
         self._io = engine.io
         self._entry = entry
         self._patience = patience
+        # The next attempt, or the next question, needs fresh credentials: the last one was refused for its own.
         self._refresh = False
-        self._refreshed = False
+        self._refresh_question = False
         # The entry says that the last attempt is in doubt, but not how it failed.
         self._asks = entry.doubt
         self._origin = origin_of(entry.url)
@@ -86,7 +89,8 @@ class Sending:
 
     async def _begin(self) -> Optional["_MarkedAttempt"]:
         """Fetches credentials and marks an attempt. Returns None if the intent is to be looked at again."""
-        credentials = await self._fetch_credentials()
+        refreshed = self._refresh
+        credentials = await self._io.credentials(refreshed)
         # Waiting and fetching took time.
         if await self._has_outlived():
             return None
@@ -96,8 +100,9 @@ class Sending:
             await self._reload()
             return None
         self._entry = marked
+        self._refresh = False
         self._engine.emit("marked", marked)
-        return _MarkedAttempt(marked, before.doubt, credentials)
+        return _MarkedAttempt(marked, before.doubt, refreshed, credentials)
 
     async def _has_outlived(self) -> bool:
         """Ends the intent if nothing may be sent any more."""
@@ -142,11 +147,6 @@ class Sending:
             entry = self._entry
             raise Pending(entry.name, seconds, entry.attempts, entry.doubt)
         await self._io.sleep(seconds)
-
-    async def _fetch_credentials(self) -> Mapping[str, str]:
-        refresh, self._refresh = self._refresh, False
-        self._refreshed = self._refreshed or refresh
-        return await self._io.credentials(refresh)
 
     def _mark(self, entry: Entry) -> Entry:
         attempts = entry.attempts + 1
@@ -208,7 +208,7 @@ class Sending:
         received = Received(result, self._clock.now())
         self._learn(result)
         base, doubt = attempt.marked, attempt.doubt
-        decision = self._decide(base, doubt, received)
+        decision = _decide(base, doubt, attempt.refreshed, received)
         self._engine.emit("answered", attempt.marked, result, name_of(decision))
         while True:
             after = after_answer(self._engine, attempt.marked, base, decision, received)
@@ -221,7 +221,7 @@ class Sending:
                 return
             # Another process that began an attempt meanwhile has sent it, or will.
             doubt = doubt or base.attempts != attempt.marked.attempts
-            decision = self._decide(base, doubt, received)
+            decision = _decide(base, doubt, attempt.refreshed, received)
         self._entry = recorded
         if isinstance(decision, Finish):
             if decision.kind == "done":
@@ -231,13 +231,6 @@ class Sending:
         self._engine.emit("recorded", attempt.marked, result, name_of(decision))
         self._asks = isinstance(decision, Ask)
         self._refresh = isinstance(decision, Retry) and decision.refresh
-        if isinstance(result, Answer) and result.status not in (401, 407):
-            # The credentials were taken; when they lapse later, they may be refreshed again.
-            self._refreshed = False
-
-    def _decide(self, base: Entry, doubt: bool, received: Received) -> Decision:
-        dialect: Dialect = base.dialect  # type: ignore[assignment]
-        return decide(dialect, received.result, doubt, self._refreshed, received.at)
 
     # The status resource
 
@@ -261,7 +254,8 @@ class Sending:
         headers: Tuple[Tuple[str, str], ...] = (("accept", "application/json"),)
         query = f"?wait={wait}s" if wait else ""
         request = Request("GET", f"{self._origin}/.firstwrite/operations/{entry.key}{query}", headers)
-        outgoing = with_key(request, None, None, await self._fetch_credentials())
+        refreshed, self._refresh_question = self._refresh_question, False
+        outgoing = with_key(request, None, None, await self._io.credentials(refreshed))
         try:
             result: Union[Answer, Failure] = await self._io.send(
                 outgoing, timeout, self._settings.answer_bytes_max, lambda: None
@@ -270,7 +264,7 @@ class Sending:
             result = Failure.NOT_SENT
         except Lost:
             result = Failure.LOST
-        decision = decide_status(result, self._refreshed, self._clock.now())
+        decision = decide_status(result, refreshed, self._clock.now())
         if isinstance(decision, StatusAsk):
             wait = self._engine.wait_ms(decision.wait * 1000, 1)
             written = await self._engine.write(entry, self._engine.waiting(entry, wait))
@@ -280,7 +274,7 @@ class Sending:
                 self._entry = written
             return True
         if isinstance(decision, StatusRefresh):
-            self._refresh = True
+            self._refresh_question = True
             return True
         if decision.forget:
             self._engine.origins.forget_status(self._origin)
@@ -294,3 +288,8 @@ class Sending:
         if entry.has_status:
             # Another process learned it.
             self._engine.origins.learn_status(self._origin)
+
+
+def _decide(base: Entry, doubt: bool, refreshed: bool, received: Received) -> Decision:
+    dialect: Dialect = base.dialect  # type: ignore[assignment]
+    return decide(dialect, received.result, doubt, refreshed, received.at)
