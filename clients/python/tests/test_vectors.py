@@ -57,7 +57,7 @@ def result(row: Dict[str, Any]) -> Union[Answer, Failure]:
         name: lines if isinstance(lines, str) else joined((name, line) for line in lines)[name]
         for name, lines in given["headers"].items()
     }
-    return Answer(given["status"], headers, body)
+    return Answer(given["status"], headers, body, hidden=given.get("hidden", False))
 
 
 @unittest.skipUnless(os.path.isdir(VECTORS), "the vectors are not beside this folder")
@@ -67,9 +67,6 @@ class Vectors(unittest.TestCase):
 
     def test_decide(self) -> None:
         for row in cases("decide.json"):
-            if row["answer"].get("hidden"):
-                # Only a page that calls another origin is kept from reading headers.
-                continue
             with self.subTest(row["name"]):
                 decision = decide(row["dialect"], result(row), row["doubt"], row["refreshed"], NOW)
                 self.assertEqual(self.decision(decision), row["expect"])

@@ -46,6 +46,9 @@ class Answer:
     body: bytes = field(default=b"", repr=False)
     truncated: bool = False
     """True if the body was longer than the client reads; `body` is its beginning."""
+    hidden: bool = False
+    """True if the transport may read none of the server's `Idempotency-…` headers, as a browser's in a page that calls
+    another origin. Then they may have been there."""
 
     def __post_init__(self) -> None:
         if any(name != name.lower() for name in self.headers):
@@ -87,7 +90,7 @@ class Answer:
             return True
         applied = (self.header("preference-applied") or "").split(",")
         preferences = {item.split(";")[0].strip(_WHITE_SPACE).lower() for item in applied}
-        return self.status == 202 and "respond-async" in preferences
+        return self.status == 202 and (self.hidden or "respond-async" in preferences)
 
     @property
     def is_uncertain(self) -> bool:

@@ -104,8 +104,11 @@ def decide(
         return Retry(0, doubt) if answer is Failure.NOT_SENT else Ask(0)
     problem = problem_of(dialect, answer)
     wait = _seconds(answer, problem.retry_after if problem else None, now)
-    if dialect == "draft-07" and answer.interim:
-        return Ask(wait)
+    if dialect == "draft-07":
+        if answer.interim:
+            return Ask(wait)
+        # A header that cannot be read may say that the key stays uncertain.
+        doubt = doubt or (answer.hidden and 400 <= answer.status < 500 and problem is None)
     if 200 <= answer.status < 300:
         return Ask(wait) if answer.is_uncertain else Finish("done", replayed=answer.replayed)
     if answer.is_uncertain and not (problem and problem.code in _WITH_A_ROW_OF_THEIR_OWN):
