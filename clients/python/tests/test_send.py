@@ -211,6 +211,16 @@ class Waiting(unittest.TestCase):
         rig.pay("b").send()
         self.assertEqual(rig.clock.waits, [])
 
+    def test_only_what_is_done_gives_a_token_back(self) -> None:
+        interim = answer(202, {"Idempotency-Interim": "true"})
+        for reply in (interim, answer(403), answer(500, KEPT)):
+            rig = Rig(*[not_sent()] * 20, reply, not_sent(), answer(201, KEPT), answer(201, KEPT), status="never")
+            rig.pay("a").send()
+            if reply is not interim:
+                rig.pay("b").send()
+            with self.subTest(repr(reply)):
+                self.assertEqual(rig.clock.waits, [2.0, 2.0] if reply is interim else [2.0])
+
     def test_first_attempts_take_no_token(self) -> None:
         rig = Rig(*[answer(201, KEPT)] * 50)
         for number in range(50):
@@ -627,11 +637,22 @@ class Hostile(unittest.TestCase):
             b'{"code": ["in-progress"], %s}' % members,
             b'{"code": "key-expired", "retryable": "false", "safe_new_key": true}',
             b'"key-expired"',
-            b'{"code": "key-expired", %s}' % members + b" " * 300_000,
+            b'{"code": "key-expired", %s, "retry_after": NaN}' % members,
+            b'{"code": "key-expired", %s, "retry_after": -Infinity}' % members,
         ):
             with self.subTest(body[:30]):
                 end = Rig(answer(400, body=body)).pay().send()
                 self.assertEqual((end.kind, end.code, end.body), ("refused", None, body))
+
+    def test_a_problem_as_long_as_a_body_that_is_kept_is_read(self) -> None:
+        members = b'"retryable": false, "safe_new_key": true'
+        for length, kind in ((1024 * 1024, "expired"), (300_000, "expired"), (100, "expired")):
+            body = (b'{"code": "key-expired", %s}' % members).ljust(length)
+            with self.subTest(length):
+                self.assertEqual(Rig(answer(410, body=body)).pay().send().kind, kind)
+        # Of a longer one only the beginning is there.
+        cut = Answer(410, {}, b'{"code": "key-expired", %s}' % members, truncated=True)
+        self.assertEqual(Rig(cut).pay().send().kind, "refused")
 
     def test_a_code_that_is_no_text_can_be_written_down(self) -> None:
         rig = Rig(answer(400, body=b'{"code": "\\ud800", "retryable": false, "safe_new_key": true}'))

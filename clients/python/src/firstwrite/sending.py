@@ -56,6 +56,8 @@ class Sending:
         # The next attempt, or the next question, needs fresh credentials: the last one was refused for its own.
         self._refresh = False
         self._refresh_question = False
+        # Questions since the last attempt: their back-off grows as that of attempts does.
+        self._asked = 0
         # The entry says that the last attempt is in doubt, but not how it failed.
         self._asks = entry.doubt
         self._origin = origin_of(entry.url)
@@ -230,6 +232,7 @@ class Sending:
             return
         self._engine.emit("recorded", attempt.marked, result, name_of(decision))
         self._asks = isinstance(decision, Ask)
+        self._asked = 0
         self._refresh = isinstance(decision, Retry) and decision.refresh
 
     # The status resource
@@ -265,13 +268,9 @@ class Sending:
         except Lost:
             result = Failure.LOST
         decision = decide_status(result, refreshed, self._clock.now())
+        self._asked += 1
         if isinstance(decision, StatusAsk):
-            wait = self._engine.wait_ms(decision.wait * 1000, 1)
-            written = await self._engine.write(entry, self._engine.waiting(entry, wait))
-            if written is None:
-                await self._reload()
-            else:
-                self._entry = written
+            await self._wait_to_ask(self._engine.wait_ms(decision.wait * 1000, self._asked))
             return True
         if isinstance(decision, StatusRefresh):
             self._refresh_question = True
@@ -279,6 +278,18 @@ class Sending:
         if decision.forget:
             self._engine.origins.forget_status(self._origin)
         return False
+
+    async def _wait_to_ask(self, milliseconds: int) -> None:
+        """Writes down how long to wait, so that it holds over a restart. Of two waits the later end stands."""
+        while True:
+            base = self._entry
+            written = await self._engine.write(base, self._engine.waiting(base, milliseconds))
+            if written is not None:
+                self._entry = written
+                return
+            await self._reload()
+            if self._entry.end is not None or self._engine.waits.left(self._entry) >= milliseconds:
+                return
 
     async def _reload(self) -> None:
         self._take(await self._engine.fresh(self._entry))
