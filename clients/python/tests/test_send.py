@@ -5,9 +5,17 @@ from __future__ import annotations
 import unittest
 from typing import Any, Dict, List, Mapping
 
-from firstwrite import Answer, CredentialsError, MemoryStorage, Outgoing, Pending, StorageError
+from firstwrite import (
+    Answer,
+    CredentialsError,
+    CredentialsRequest,
+    MemoryStorage,
+    Outgoing,
+    Pending,
+    StorageError,
+)
 from firstwrite.entry import decode
-from tests.fakes import KEPT, ManualClock, Rig, answer, lost, not_sent, problem
+from tests.fakes import KEPT, URL, ManualClock, Rig, answer, lost, not_sent, problem
 
 AUTH = {"Authorization": "Bearer demo-acme"}
 
@@ -15,8 +23,8 @@ AUTH = {"Authorization": "Bearer demo-acme"}
 def noting(seen: List[bool]) -> Any:
     """Returns a hook for credentials that notes which of them were to be fresh ones."""
 
-    def fetch(refresh: bool) -> Mapping[str, str]:
-        seen.append(refresh)
+    def fetch(wanted: CredentialsRequest) -> Mapping[str, str]:
+        seen.append(wanted.refresh)
         return AUTH
 
     return fetch
@@ -252,8 +260,8 @@ class Meanwhile(unittest.TestCase):
         storage = MemoryStorage()
         calls: List[bool] = []
 
-        def fetch(refresh: bool) -> Mapping[str, str]:
-            calls.append(refresh)
+        def fetch(wanted: CredentialsRequest) -> Mapping[str, str]:
+            calls.append(wanted.refresh)
             return AUTH
 
         rig = Rig(answer(429, {"Retry-After": "7"}), storage=storage, credentials=fetch)
@@ -337,7 +345,7 @@ class Time(unittest.TestCase):
         self.assertEqual(rig.pay().send().kind, "expired")
 
     def test_slow_credentials_send_nothing_after_the_life_of_the_key(self) -> None:
-        def slow(refresh: bool) -> Mapping[str, str]:
+        def slow(wanted: CredentialsRequest) -> Mapping[str, str]:
             if rig.transport.requests:
                 rig.clock.advance(25 * 3600)
             return AUTH
@@ -351,8 +359,8 @@ class CredentialsOfAttempts(unittest.TestCase):
     def test_they_are_fetched_for_each_attempt_and_not_stored(self) -> None:
         calls: List[bool] = []
 
-        def fetch(refresh: bool) -> Mapping[str, str]:
-            calls.append(refresh)
+        def fetch(wanted: CredentialsRequest) -> Mapping[str, str]:
+            calls.append(wanted.refresh)
             return {"Authorization": f"Bearer secret-{len(calls)}"}
 
         rig = Rig(answer(503), answer(201, KEPT), credentials=fetch)
@@ -365,8 +373,8 @@ class CredentialsOfAttempts(unittest.TestCase):
     def test_a_401_asks_for_fresh_ones_once(self) -> None:
         calls: List[bool] = []
 
-        def fetch(refresh: bool) -> Mapping[str, str]:
-            calls.append(refresh)
+        def fetch(wanted: CredentialsRequest) -> Mapping[str, str]:
+            calls.append(wanted.refresh)
             return AUTH
 
         rig = Rig(answer(401), answer(401), credentials=fetch)
@@ -375,8 +383,42 @@ class CredentialsOfAttempts(unittest.TestCase):
         self.assertEqual((end.kind, end.status, end.safe_new_key), ("refused", 401, True))
 
     def test_after_credentials_were_taken_they_may_lapse_again(self) -> None:
-        rig = Rig(answer(401), answer(503), answer(401), answer(201, KEPT), credentials=lambda refresh: AUTH)
+        rig = Rig(answer(401), answer(503), answer(401), answer(201, KEPT), credentials=lambda wanted: AUTH)
         self.assertEqual(rig.pay().send().kind, "done")
+
+    def test_the_hook_is_told_for_which_intent_and_address_they_are(self) -> None:
+        seen: List[CredentialsRequest] = []
+
+        def fetch(wanted: CredentialsRequest) -> Mapping[str, str]:
+            seen.append(wanted)
+            return {"Authorization": f"Bearer of {wanted.origin}"}
+
+        rig = Rig(
+            lost(),
+            answer(401),
+            answer(200, None, {"state": "completed"}),
+            answer(201, KEPT),
+            answer(201, KEPT),
+            credentials=fetch,
+            status="always",
+        )
+        rig.pay("a").send()
+        other = "http://[::1]:8080/refunds?now"
+        rig.client.intent("b", "POST", other).send()
+        self.assertEqual(
+            seen,
+            [
+                CredentialsRequest("a", URL, False),
+                CredentialsRequest("a", URL, False),
+                CredentialsRequest("a", URL, True),
+                CredentialsRequest("a", URL, False),
+                CredentialsRequest("b", other, False),
+            ],
+        )
+        # Also those of a question, which goes to the origin of the intent.
+        origins = ["https://api.example:443"] * 4 + ["http://[::1]:8080"]
+        sent = [dict(request.headers)["authorization"] for request in rig.transport.requests]
+        self.assertEqual(sent, [f"Bearer of {origin}" for origin in origins])
 
     def test_each_attempt_may_ask_for_fresh_ones_once(self) -> None:
         for replies, calls in (
@@ -425,8 +467,8 @@ class CredentialsOfAttempts(unittest.TestCase):
         other = Rig(lost(), storage=storage, clock=clock)
         seen: List[bool] = []
 
-        def fetch(refresh: bool) -> Mapping[str, str]:
-            seen.append(refresh)
+        def fetch(wanted: CredentialsRequest) -> Mapping[str, str]:
+            seen.append(wanted.refresh)
             if len(seen) == 2:
                 # Another process begins an attempt first.
                 clock.advance(1)
@@ -438,7 +480,7 @@ class CredentialsOfAttempts(unittest.TestCase):
         self.assertEqual(seen, [False, True, True])
 
     def test_a_hook_that_fails_sends_nothing_and_makes_no_doubt(self) -> None:
-        def broken(refresh: bool) -> Mapping[str, str]:
+        def broken(wanted: CredentialsRequest) -> Mapping[str, str]:
             raise RuntimeError("vault is sealed, token s.12345")
 
         rig = Rig(credentials=broken)
@@ -580,8 +622,8 @@ class Status(unittest.TestCase):
     def test_a_401_of_the_status_refreshes_once(self) -> None:
         calls: List[bool] = []
 
-        def fetch(refresh: bool) -> Dict[str, str]:
-            calls.append(refresh)
+        def fetch(wanted: CredentialsRequest) -> Dict[str, str]:
+            calls.append(wanted.refresh)
             return AUTH
 
         rig = Rig(self.INTERIM, answer(401), answer(401), answer(201, KEPT), credentials=fetch)

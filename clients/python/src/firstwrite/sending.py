@@ -12,7 +12,7 @@ from .errors import Lost, NotSent, Pending
 from .life import KEY_LIFE_MARGIN_MS, end_of_life, key_ends_at
 from .patience import Patience
 from .recording import Received, after_answer, with_end
-from .request import Request, origin_of, with_key
+from .request import CredentialsRequest, Request, origin_of, with_key
 from .rules import (
     Ask,
     Decision,
@@ -38,6 +38,7 @@ class _MarkedAttempt:
     marked: Entry
     doubt: bool
     """Doubt that stood before the mark."""
+    request: Request
     refreshed: bool
     """True if its credentials are fresh ones."""
     credentials: Mapping[str, str] = field(repr=False)
@@ -92,11 +93,13 @@ class Sending:
     async def _begin(self) -> Optional["_MarkedAttempt"]:
         """Fetches credentials and marks an attempt. Returns None if the intent is to be looked at again."""
         refreshed = self._refresh
-        credentials = await self._io.credentials(refreshed)
+        credentials = await self._fetch_credentials(refreshed)
         # Waiting and fetching took time.
         if await self._has_outlived():
             return None
         before = self._entry
+        # A body that cannot be opened is no attempt.
+        request = self._engine.request_of(before)
         marked = await self._engine.write(before, self._mark(before))
         if marked is None:
             await self._reload()
@@ -104,7 +107,7 @@ class Sending:
         self._entry = marked
         self._refresh = False
         self._engine.emit("marked", marked)
-        return _MarkedAttempt(marked, before.doubt, refreshed, credentials)
+        return _MarkedAttempt(marked, before.doubt, request, refreshed, credentials)
 
     async def _has_outlived(self) -> bool:
         """Ends the intent if nothing may be sent any more."""
@@ -150,6 +153,9 @@ class Sending:
             raise Pending(entry.name, seconds, entry.attempts, entry.doubt)
         await self._io.sleep(seconds)
 
+    async def _fetch_credentials(self, refresh: bool) -> Mapping[str, str]:
+        return await self._io.credentials(CredentialsRequest(self._entry.name, self._entry.url, refresh))
+
     def _mark(self, entry: Entry) -> Entry:
         attempts = entry.attempts + 1
         marked = replace(
@@ -168,9 +174,8 @@ class Sending:
 
     async def _attempt(self, attempt: "_MarkedAttempt") -> Union[Answer, Failure]:
         entry = attempt.marked
-        request = self._engine.request_of(entry)
         key_header = f'"{entry.key}"' if entry.dialect == "draft-07" else entry.key
-        outgoing = with_key(request, request.body, key_header, attempt.credentials)
+        outgoing = with_key(attempt.request, attempt.request.body, key_header, attempt.credentials)
         timeout = min(
             self._patience.attempt_seconds(self._settings.attempt_timeout), self._key_seconds_left(entry)
         )
@@ -258,7 +263,7 @@ class Sending:
         query = f"?wait={wait}s" if wait else ""
         request = Request("GET", f"{self._origin}/.firstwrite/operations/{entry.key}{query}", headers)
         refreshed, self._refresh_question = self._refresh_question, False
-        outgoing = with_key(request, None, None, await self._io.credentials(refreshed))
+        outgoing = with_key(request, None, None, await self._fetch_credentials(refreshed))
         try:
             result: Union[Answer, Failure] = await self._io.send(
                 outgoing, timeout, self._settings.answer_bytes_max, lambda: None
