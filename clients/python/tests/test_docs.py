@@ -7,12 +7,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 from typing import List
 
 from tests.bed import Bed, needs_bed
+from tests.installed import python_with_wheel
 
 PYTHON = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CALLING = os.path.join(PYTHON, "..", "..", "docs", "calling.md")
@@ -97,13 +97,11 @@ class Papers(unittest.TestCase):
     def test_the_first_lines_of_the_readme_work(self) -> None:
         first = blocks(README, "python")[0]
         self.assertLessEqual(len(first.splitlines()), 10)
-        source = os.path.join(PYTHON, "src")
         outputs = set()
         for _ in range(2):
             result = subprocess.run(
-                [sys.executable, "-c", first],
+                [python_with_wheel(), "-c", first],
                 cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": source},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 timeout=60,
@@ -117,9 +115,8 @@ class Papers(unittest.TestCase):
         for number, example in enumerate(blocks(README, "python")[1:], start=2):
             with self.subTest(example=number):
                 result = subprocess.run(
-                    [sys.executable, "-c", example],
+                    [python_with_wheel(), "-c", example],
                     cwd=self.folder,
-                    env={**os.environ, "PYTHONPATH": os.path.join(PYTHON, "src")},
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     timeout=60,
