@@ -113,6 +113,8 @@ class Lanes:
         heads: Dict[str, Optional[Head]] = {}
         decided: Set[str] = set()
         for item in await self._io.list(None):
+            if item.lane in decided:
+                continue
             try:
                 entry = decode(item.data, item.where, item.name)
                 lane, head, stops = entry.lane, self._head_of(entry), self._stops(entry)

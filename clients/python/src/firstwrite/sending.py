@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Callable, Mapping, Optional, Tuple, Union
 
 from .answer import Answer, Failure
 from .entry import Entry
@@ -12,7 +12,7 @@ from .errors import Lost, NotSent, Pending
 from .life import KEY_LIFE_MARGIN_MS, end_of_life, key_ends_at
 from .patience import Patience
 from .recording import Received, after_answer, with_end
-from .request import CredentialsRequest, Request, origin_of, with_key
+from .request import CredentialsRequest, Outgoing, Request, origin_of, with_key
 from .rules import (
     Ask,
     Decision,
@@ -190,17 +190,20 @@ class Sending:
                 is_sent = True
                 self._engine.emit("sent", entry)
 
-        try:
-            result: Union[Answer, Failure] = await self._io.send(
-                outgoing, timeout, self._settings.answer_bytes_max, on_sent
-            )
-        except NotSent:
-            result = Failure.NOT_SENT
-        except Lost:
-            result = Failure.LOST
+        result = await self._exchange(outgoing, timeout, on_sent)
         if result is not Failure.NOT_SENT:
             on_sent()
         return result
+
+    async def _exchange(
+        self, outgoing: Outgoing, timeout: float, on_sent: Callable[[], None]
+    ) -> Union[Answer, Failure]:
+        try:
+            return await self._io.send(outgoing, timeout, self._settings.answer_bytes_max, on_sent)
+        except NotSent:
+            return Failure.NOT_SENT
+        except Lost:
+            return Failure.LOST
 
     def _key_seconds_left(self, entry: Entry) -> float:
         """Returns the time until nothing may be sent under the key, so that no attempt reaches past it."""
@@ -264,14 +267,7 @@ class Sending:
         request = Request("GET", f"{self._origin}/.firstwrite/operations/{entry.key}{query}", headers)
         refreshed, self._refresh_question = self._refresh_question, False
         outgoing = with_key(request, None, None, await self._fetch_credentials(refreshed))
-        try:
-            result: Union[Answer, Failure] = await self._io.send(
-                outgoing, timeout, self._settings.answer_bytes_max, lambda: None
-            )
-        except NotSent:
-            result = Failure.NOT_SENT
-        except Lost:
-            result = Failure.LOST
+        result = await self._exchange(outgoing, timeout, lambda: None)
         decision = decide_status(result, refreshed, self._clock.now())
         self._asked += 1
         if isinstance(decision, StatusAsk):
