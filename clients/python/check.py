@@ -19,12 +19,16 @@ ROOT = os.path.dirname(os.path.abspath(__file__))
 PLACE = os.path.join(ROOT, ".venv")
 PYTHON = os.path.join(PLACE, "Scripts" if sys.platform == "win32" else "bin", "python")
 REQUIREMENTS = os.path.join(ROOT, "requirements-dev.txt")
+WHEELS = os.path.join(PLACE, "wheels")
+"""What is installed, for tests that install it again without fetching it."""
 
 
 def prepare() -> None:
-    """Makes the environment, if it is not that of the present requirements."""
-    with open(REQUIREMENTS, "rb") as stream:
-        wanted = f"{sys.version}\n{hashlib.sha256(stream.read()).hexdigest()}\n"
+    """Makes the environment, if it is not that of the present requirements and of this file."""
+    wanted = sys.version + "\n"
+    for path in (REQUIREMENTS, os.path.abspath(__file__)):
+        with open(path, "rb") as stream:
+            wanted += hashlib.sha256(stream.read()).hexdigest() + "\n"
     stamp = os.path.join(PLACE, "stamp")
     if os.path.exists(stamp):
         with open(stamp, encoding="utf-8") as present:
@@ -32,9 +36,9 @@ def prepare() -> None:
                 return
     shutil.rmtree(PLACE, ignore_errors=True)
     venv.create(PLACE, with_pip=True)
-    step(
-        "tools", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "-r", REQUIREMENTS
-    )
+    pip = ("-m", "pip", "--disable-pip-version-check")
+    step("wheels", *pip, "wheel", "-q", "--no-deps", "-w", WHEELS, "-r", REQUIREMENTS)
+    step("tools", *pip, "install", "-q", "--no-index", "-f", WHEELS, "--no-deps", "-r", REQUIREMENTS)
     with open(stamp, "w", encoding="utf-8") as out:
         out.write(wanted)
 

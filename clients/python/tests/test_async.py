@@ -13,6 +13,7 @@ from firstwrite import (
     Answer,
     AsyncClient,
     CredentialsError,
+    CredentialsRequest,
     IntentConflict,
     Lost,
     Outgoing,
@@ -62,8 +63,8 @@ class AsyncIntents(unittest.IsolatedAsyncioTestCase):
     async def test_credentials_may_be_awaited(self) -> None:
         calls: List[bool] = []
 
-        async def fetch(refresh: bool) -> Mapping[str, str]:
-            calls.append(refresh)
+        async def fetch(wanted: CredentialsRequest) -> Mapping[str, str]:
+            calls.append(wanted.refresh)
             return {"Authorization": "Bearer x"}
 
         rig = AsyncRig(answer(401), answer(201, KEPT), credentials=fetch)
@@ -72,7 +73,7 @@ class AsyncIntents(unittest.IsolatedAsyncioTestCase):
         await rig.client.aclose()
 
     async def test_credentials_that_fail_send_nothing(self) -> None:
-        async def fetch(refresh: bool) -> Mapping[str, str]:
+        async def fetch(wanted: CredentialsRequest) -> Mapping[str, str]:
             raise RuntimeError("vault is sealed")
 
         rig = AsyncRig(credentials=fetch)

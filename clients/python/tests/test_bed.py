@@ -7,7 +7,7 @@ import threading
 import unittest
 from typing import Any, Dict, List
 
-from firstwrite import AsyncClient, Client, MemoryStorage, Pending
+from firstwrite import AsyncClient, Client, CredentialsRequest, MemoryStorage, Pending
 from tests.bed import CREDENTIALS, Bed, needs_bed
 from tests.carriers import CARRIERS
 
@@ -115,8 +115,8 @@ class AgainstTheDemo(unittest.TestCase):
     def test_wrong_credentials_are_refreshed_once_and_then_refused(self) -> None:
         calls: List[bool] = []
 
-        def fetch(refresh: bool) -> Dict[str, str]:
-            calls.append(refresh)
+        def fetch(wanted: CredentialsRequest) -> Dict[str, str]:
+            calls.append(wanted.refresh)
             return {"Authorization": "Bearer nobody"}
 
         with Client(storage=MemoryStorage(), credentials=fetch, random=lambda: 0.01) as client:

@@ -6,13 +6,14 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
-import sys
 import tempfile
 import unittest
-from typing import List
+from typing import List, Set
 
 from tests.bed import Bed, needs_bed
+from tests.installed import python_with_wheel
 
 PYTHON = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CALLING = os.path.join(PYTHON, "..", "..", "docs", "calling.md")
@@ -97,13 +98,11 @@ class Papers(unittest.TestCase):
     def test_the_first_lines_of_the_readme_work(self) -> None:
         first = blocks(README, "python")[0]
         self.assertLessEqual(len(first.splitlines()), 10)
-        source = os.path.join(PYTHON, "src")
         outputs = set()
         for _ in range(2):
             result = subprocess.run(
-                [sys.executable, "-c", first],
+                [python_with_wheel(), "-c", first],
                 cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": source},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 timeout=60,
@@ -113,13 +112,46 @@ class Papers(unittest.TestCase):
         (output,) = outputs
         self.assertRegex(output, r"\Adone pay_\w+\n\Z")
 
+    @staticmethod
+    def paid(customer: str) -> Set[str]:
+        return {payment["id"] for payment in bed.payments_of().get(customer, [])}
+
+    def test_the_first_lines_go_on_after_a_kill(self) -> None:
+        first = blocks(README, "python")[0]
+        for step in ("opened", "marked", "sent", "answered", "ended"):
+            killed = first.replace(
+                "firstwrite.Client(",
+                f"firstwrite.Client(on_event=lambda event: event.step == {step!r} and os.kill(os.getpid(), 9), ",
+            )
+            folder = os.path.join(self.folder, step)
+            os.mkdir(folder)
+            before = self.paid("cart_42")
+            with self.subTest(step):
+                self.assertNotEqual(killed, first)
+                dead = subprocess.run([python_with_wheel(), "-c", f"import os\n{killed}"], cwd=folder, timeout=60)
+                self.assertEqual(dead.returncode, -signal.SIGKILL)
+                outputs = {
+                    subprocess.check_output([python_with_wheel(), "-c", first], cwd=folder, timeout=60)
+                    for _ in range(2)
+                }
+                self.assertEqual(len(outputs), 1)
+                (payment,) = self.paid("cart_42") - before
+                self.assertEqual(outputs.pop().decode(), f"done {payment}\n")
+
+    def test_a_first_line_without_a_server_is_pending(self) -> None:
+        first = blocks(README, "python")[0].replace(bed.demo, bed.refused).replace("send()", "send(wait_for=0)")
+        result = subprocess.run(
+            [python_with_wheel(), "-c", first], cwd=self.folder, stderr=subprocess.PIPE, timeout=60
+        )
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("firstwrite.errors.Pending: intent 'checkout/cart_42' has no end yet", result.stderr.decode())
+
     def test_the_other_examples_of_the_readme_work(self) -> None:
         for number, example in enumerate(blocks(README, "python")[1:], start=2):
             with self.subTest(example=number):
                 result = subprocess.run(
-                    [sys.executable, "-c", example],
+                    [python_with_wheel(), "-c", example],
                     cwd=self.folder,
-                    env={**os.environ, "PYTHONPATH": os.path.join(PYTHON, "src")},
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     timeout=60,

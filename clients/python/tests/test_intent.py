@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import unittest
+from dataclasses import replace
 
 from firstwrite import (
     Answer,
@@ -17,6 +18,7 @@ from firstwrite import (
     SqliteStorage,
     WrongState,
 )
+from firstwrite.entry import decode, encode
 from tests.fakes import KEPT, URL, ManualClock, Rig, ScriptedTransport, answer, lost, not_sent, problem
 
 
@@ -337,8 +339,19 @@ class Resuming(unittest.TestCase):
 
 class Sealing(unittest.TestCase):
     @staticmethod
-    def turned(data: bytes) -> bytes:
+    def turned(intent: str, data: bytes) -> bytes:
         return bytes(byte ^ 0x5A for byte in data)
+
+    @staticmethod
+    def bind(intent: str, data: bytes) -> bytes:
+        return f"[{intent}]".encode() + data
+
+    @staticmethod
+    def unbind(intent: str, data: bytes) -> bytes:
+        head = f"[{intent}]".encode()
+        if not data.startswith(head):
+            raise ValueError("sealed for another intent")
+        return data[len(head) :]
 
     def test_bodies_at_rest_are_sealed(self) -> None:
         storage = MemoryStorage()
@@ -348,14 +361,31 @@ class Sealing(unittest.TestCase):
         end = rig.client.intent("i", "POST", URL, json={"card": "4242"}).send()
         self.assertEqual(end.json(), {"id": "pay_secret"})
         self.assertEqual(rig.transport.requests[0].body, b'{"card":"4242"}')
-        from firstwrite.entry import decode
-
         item = storage.read("i")
         assert item is not None
         entry = decode(item.data, "memory")
         assert entry.body is not None and entry.end is not None and entry.end.body is not None
         self.assertNotIn(b"4242", entry.body)
         self.assertNotIn(b"pay_secret", entry.end.body)
+
+    def test_a_sealed_body_belongs_to_its_intent(self) -> None:
+        storage = MemoryStorage()
+        rig = Rig(answer(201, KEPT, {"id": 1}), storage=storage, seal=self.bind, open=self.unbind)
+        end = rig.pay("a").send()
+        self.assertEqual(end.json(), {"id": 1})
+        entry = decode(storage._entries["a"].data, "memory")
+        assert entry.body is not None and entry.end is not None and entry.end.body is not None
+        self.assertEqual((entry.body[:3], entry.end.body[:3]), (b"[a]", b"[a]"))
+        rig.pay("b")
+        moved = replace(decode(storage._entries["b"].data, "memory"), body=entry.body)
+        storage._entries["b"] = storage._entries["b"]._replace(data=encode(moved))
+        found = rig.client.find("b")
+        assert found is not None
+        with self.assertRaisesRegex(SealError, "ValueError"):
+            found.send()
+        # It was opened before the attempt was marked.
+        again = decode(storage._entries["b"].data, "memory")
+        self.assertEqual((again.attempts, again.doubt, len(rig.transport.requests)), (0, False, 1))
 
     def test_the_same_request_is_recognised_through_the_seal(self) -> None:
         rig = Rig(seal=self.turned, open=self.turned)
@@ -370,7 +400,7 @@ class Sealing(unittest.TestCase):
             Rig(storage=storage).pay()
 
     def test_a_seal_that_fails_sends_nothing(self) -> None:
-        def broken(data: bytes) -> bytes:
+        def broken(intent: str, data: bytes) -> bytes:
             raise RuntimeError("no key material")
 
         rig = Rig(seal=broken, open=self.turned)

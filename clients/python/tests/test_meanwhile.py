@@ -5,7 +5,7 @@ from __future__ import annotations
 import unittest
 from typing import Any, Callable
 
-from firstwrite import Answer, MemoryStorage, Outgoing
+from firstwrite import Answer, CredentialsRequest, MemoryStorage, Outgoing
 from firstwrite.budget import RetryBudget
 from tests.fakes import KEPT, ManualClock, Reply, Rig, answer, lost, not_sent
 from tests.test_send import stored
@@ -102,7 +102,7 @@ class Tokens(unittest.TestCase):
         self.assertEqual(budget.take(2), 2)
 
     def test_credentials_that_fail(self) -> None:
-        def fetch(refresh: bool) -> Any:
+        def fetch(wanted: CredentialsRequest) -> Any:
             if rig.transport.requests:
                 raise RuntimeError("the vault is closed")
             return {}
@@ -121,7 +121,7 @@ class Tokens(unittest.TestCase):
         rig.clock.advance(60)
         other.clock.advance(60)
 
-        def fetch(refresh: bool) -> Any:
+        def fetch(wanted: CredentialsRequest) -> Any:
             other.pay().send()
             return {}
 

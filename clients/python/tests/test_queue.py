@@ -94,6 +94,10 @@ class Bench:
     def clock(self) -> Any:
         return self.rig.clock
 
+    @property
+    def transport(self) -> Any:
+        return self.rig.transport
+
 
 class AsyncBench(Bench):
     """The same with the asyncio queue."""
@@ -134,6 +138,10 @@ class AsyncBench(Bench):
     @property
     def clock(self) -> Any:
         return self.async_rig.clock
+
+    @property
+    def transport(self) -> Any:
+        return self.async_rig.transport.inner
 
 
 class Lanes(unittest.TestCase):

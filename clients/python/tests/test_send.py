@@ -5,11 +5,29 @@ from __future__ import annotations
 import unittest
 from typing import Any, Dict, List, Mapping
 
-from firstwrite import Answer, CredentialsError, MemoryStorage, Outgoing, Pending, StorageError
+from firstwrite import (
+    Answer,
+    CredentialsError,
+    CredentialsRequest,
+    MemoryStorage,
+    Outgoing,
+    Pending,
+    StorageError,
+)
 from firstwrite.entry import decode
-from tests.fakes import KEPT, ManualClock, Rig, answer, lost, not_sent, problem
+from tests.fakes import KEPT, URL, ManualClock, Rig, answer, lost, not_sent, problem
 
 AUTH = {"Authorization": "Bearer demo-acme"}
+
+
+def noting(seen: List[bool]) -> Any:
+    """Returns a hook for credentials that notes which of them were to be fresh ones."""
+
+    def fetch(wanted: CredentialsRequest) -> Mapping[str, str]:
+        seen.append(wanted.refresh)
+        return AUTH
+
+    return fetch
 
 
 def stored_bytes(rig: Rig, name: str = "checkout/cart_42") -> bytes:
@@ -201,6 +219,16 @@ class Waiting(unittest.TestCase):
         rig.pay("b").send()
         self.assertEqual(rig.clock.waits, [])
 
+    def test_only_what_is_done_gives_a_token_back(self) -> None:
+        interim = answer(202, {"Idempotency-Interim": "true"})
+        for reply in (interim, answer(403), answer(500, KEPT)):
+            rig = Rig(*[not_sent()] * 20, reply, not_sent(), answer(201, KEPT), answer(201, KEPT), status="never")
+            rig.pay("a").send()
+            if reply is not interim:
+                rig.pay("b").send()
+            with self.subTest(repr(reply)):
+                self.assertEqual(rig.clock.waits, [2.0, 2.0] if reply is interim else [2.0])
+
     def test_first_attempts_take_no_token(self) -> None:
         rig = Rig(*[answer(201, KEPT)] * 50)
         for number in range(50):
@@ -232,8 +260,8 @@ class Meanwhile(unittest.TestCase):
         storage = MemoryStorage()
         calls: List[bool] = []
 
-        def fetch(refresh: bool) -> Mapping[str, str]:
-            calls.append(refresh)
+        def fetch(wanted: CredentialsRequest) -> Mapping[str, str]:
+            calls.append(wanted.refresh)
             return AUTH
 
         rig = Rig(answer(429, {"Retry-After": "7"}), storage=storage, credentials=fetch)
@@ -317,7 +345,7 @@ class Time(unittest.TestCase):
         self.assertEqual(rig.pay().send().kind, "expired")
 
     def test_slow_credentials_send_nothing_after_the_life_of_the_key(self) -> None:
-        def slow(refresh: bool) -> Mapping[str, str]:
+        def slow(wanted: CredentialsRequest) -> Mapping[str, str]:
             if rig.transport.requests:
                 rig.clock.advance(25 * 3600)
             return AUTH
@@ -331,8 +359,8 @@ class CredentialsOfAttempts(unittest.TestCase):
     def test_they_are_fetched_for_each_attempt_and_not_stored(self) -> None:
         calls: List[bool] = []
 
-        def fetch(refresh: bool) -> Mapping[str, str]:
-            calls.append(refresh)
+        def fetch(wanted: CredentialsRequest) -> Mapping[str, str]:
+            calls.append(wanted.refresh)
             return {"Authorization": f"Bearer secret-{len(calls)}"}
 
         rig = Rig(answer(503), answer(201, KEPT), credentials=fetch)
@@ -345,8 +373,8 @@ class CredentialsOfAttempts(unittest.TestCase):
     def test_a_401_asks_for_fresh_ones_once(self) -> None:
         calls: List[bool] = []
 
-        def fetch(refresh: bool) -> Mapping[str, str]:
-            calls.append(refresh)
+        def fetch(wanted: CredentialsRequest) -> Mapping[str, str]:
+            calls.append(wanted.refresh)
             return AUTH
 
         rig = Rig(answer(401), answer(401), credentials=fetch)
@@ -355,11 +383,104 @@ class CredentialsOfAttempts(unittest.TestCase):
         self.assertEqual((end.kind, end.status, end.safe_new_key), ("refused", 401, True))
 
     def test_after_credentials_were_taken_they_may_lapse_again(self) -> None:
-        rig = Rig(answer(401), answer(503), answer(401), answer(201, KEPT), credentials=lambda refresh: AUTH)
+        rig = Rig(answer(401), answer(503), answer(401), answer(201, KEPT), credentials=lambda wanted: AUTH)
         self.assertEqual(rig.pay().send().kind, "done")
 
+    def test_the_hook_is_told_for_which_intent_and_address_they_are(self) -> None:
+        seen: List[CredentialsRequest] = []
+
+        def fetch(wanted: CredentialsRequest) -> Mapping[str, str]:
+            seen.append(wanted)
+            return {"Authorization": f"Bearer of {wanted.origin}"}
+
+        rig = Rig(
+            lost(),
+            answer(401),
+            answer(200, None, {"state": "completed"}),
+            answer(201, KEPT),
+            answer(201, KEPT),
+            credentials=fetch,
+            status="always",
+        )
+        rig.pay("a").send()
+        other = "http://[::1]:8080/refunds?now"
+        rig.client.intent("b", "POST", other).send()
+        self.assertEqual(
+            seen,
+            [
+                CredentialsRequest("a", URL, False),
+                CredentialsRequest("a", URL, False),
+                CredentialsRequest("a", URL, True),
+                CredentialsRequest("a", URL, False),
+                CredentialsRequest("b", other, False),
+            ],
+        )
+        # Also those of a question, which goes to the origin of the intent.
+        origins = ["https://api.example:443"] * 4 + ["http://[::1]:8080"]
+        sent = [dict(request.headers)["authorization"] for request in rig.transport.requests]
+        self.assertEqual(sent, [f"Bearer of {origin}" for origin in origins])
+
+    def test_each_attempt_may_ask_for_fresh_ones_once(self) -> None:
+        for replies, calls in (
+            # The answer after a refresh was lost: nothing says that fresh credentials are refused.
+            ([answer(401), lost(), answer(401), answer(201, KEPT)], [False, True, False, True]),
+            ([answer(401), not_sent(), answer(401), answer(201, KEPT)], [False, True, False, True]),
+            ([answer(401), answer(503), answer(401), answer(201, KEPT)], [False, True, False, True]),
+            ([lost(), answer(401), answer(201, KEPT)], [False, False, True]),
+        ):
+            seen: List[bool] = []
+            rig = Rig(*replies, credentials=noting(seen), status="never")
+            with self.subTest(replies):
+                self.assertEqual(rig.pay().send().kind, "done")
+                self.assertEqual(seen, calls)
+
+    def test_a_question_that_asked_for_fresh_ones_leaves_the_attempt_its_own(self) -> None:
+        seen: List[bool] = []
+        rig = Rig(
+            lost(),
+            answer(401),
+            answer(200, None, {"state": "completed"}),
+            answer(401),
+            answer(201, KEPT),
+            credentials=noting(seen),
+            status="always",
+        )
+        self.assertEqual(rig.pay().send().kind, "done")
+        self.assertEqual(seen, [False, False, True, False, True])
+
+    def test_an_attempt_that_asked_for_fresh_ones_leaves_the_question_its_own(self) -> None:
+        seen: List[bool] = []
+        rig = Rig(
+            answer(401),
+            lost(),
+            answer(401),
+            answer(200, None, {"state": "completed"}),
+            answer(201, KEPT),
+            credentials=noting(seen),
+            status="always",
+        )
+        self.assertEqual(rig.pay().send().kind, "done")
+        self.assertEqual(seen, [False, True, False, True, False])
+
+    def test_fresh_ones_that_no_attempt_used_are_fetched_again(self) -> None:
+        storage, clock = MemoryStorage(), ManualClock()
+        other = Rig(lost(), storage=storage, clock=clock)
+        seen: List[bool] = []
+
+        def fetch(wanted: CredentialsRequest) -> Mapping[str, str]:
+            seen.append(wanted.refresh)
+            if len(seen) == 2:
+                # Another process begins an attempt first.
+                clock.advance(1)
+                other.send_once()
+            return AUTH
+
+        rig = Rig(answer(401), answer(201, KEPT), storage=storage, clock=clock, credentials=fetch, status="never")
+        self.assertEqual(rig.pay().send().kind, "done")
+        self.assertEqual(seen, [False, True, True])
+
     def test_a_hook_that_fails_sends_nothing_and_makes_no_doubt(self) -> None:
-        def broken(refresh: bool) -> Mapping[str, str]:
+        def broken(wanted: CredentialsRequest) -> Mapping[str, str]:
             raise RuntimeError("vault is sealed, token s.12345")
 
         rig = Rig(credentials=broken)
@@ -501,8 +622,8 @@ class Status(unittest.TestCase):
     def test_a_401_of_the_status_refreshes_once(self) -> None:
         calls: List[bool] = []
 
-        def fetch(refresh: bool) -> Dict[str, str]:
-            calls.append(refresh)
+        def fetch(wanted: CredentialsRequest) -> Dict[str, str]:
+            calls.append(wanted.refresh)
             return AUTH
 
         rig = Rig(self.INTERIM, answer(401), answer(401), answer(201, KEPT), credentials=fetch)
@@ -558,11 +679,22 @@ class Hostile(unittest.TestCase):
             b'{"code": ["in-progress"], %s}' % members,
             b'{"code": "key-expired", "retryable": "false", "safe_new_key": true}',
             b'"key-expired"',
-            b'{"code": "key-expired", %s}' % members + b" " * 300_000,
+            b'{"code": "key-expired", %s, "retry_after": NaN}' % members,
+            b'{"code": "key-expired", %s, "retry_after": -Infinity}' % members,
         ):
             with self.subTest(body[:30]):
                 end = Rig(answer(400, body=body)).pay().send()
                 self.assertEqual((end.kind, end.code, end.body), ("refused", None, body))
+
+    def test_a_problem_as_long_as_a_body_that_is_kept_is_read(self) -> None:
+        members = b'"retryable": false, "safe_new_key": true'
+        for length, kind in ((1024 * 1024, "expired"), (300_000, "expired"), (100, "expired")):
+            body = (b'{"code": "key-expired", %s}' % members).ljust(length)
+            with self.subTest(length):
+                self.assertEqual(Rig(answer(410, body=body)).pay().send().kind, kind)
+        # Of a longer one only the beginning is there.
+        cut = Answer(410, {}, b'{"code": "key-expired", %s}' % members, truncated=True)
+        self.assertEqual(Rig(cut).pay().send().kind, "refused")
 
     def test_a_code_that_is_no_text_can_be_written_down(self) -> None:
         rig = Rig(answer(400, body=b'{"code": "\\ud800", "retryable": false, "safe_new_key": true}'))

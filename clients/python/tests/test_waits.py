@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, List
 
 from firstwrite import Answer, MemoryStorage, Outgoing, Pending, StorageError
+from firstwrite.answer import http_date, number, retry_after
 from firstwrite.entry import encode
 from firstwrite.rules import BACK_OFF_MAX_MS
 from firstwrite.waits import Waits
@@ -72,6 +73,114 @@ class ServerTime(unittest.TestCase):
         self.assertEqual(stored(rig).expires_at, NOW + 320_000)
 
 
+class Asked(unittest.TestCase):
+    """Times that a server names, in a header or in the member of a problem."""
+
+    def test_a_header_of_zero_is_a_time_whatever_the_member_says(self) -> None:
+        self.assertEqual(retry_after("0", 5.0, NOW), 0)
+        self.assertEqual(retry_after("soon", 5.0, NOW), 5)
+        self.assertIsNone(retry_after("soon", None, NOW))
+        self.assertIsNone(retry_after(None, None, NOW))
+
+    def test_a_member_is_rounded_up_to_whole_seconds(self) -> None:
+        for member, seconds in ((0, 0), (0.001, 1), (1.5, 2), (4.0, 4), (3600.5, 3600), (1e300, 3600)):
+            with self.subTest(member):
+                self.assertEqual(retry_after(None, number(member), NOW), seconds)
+
+    def test_a_member_that_is_no_time_is_none(self) -> None:
+        for member in (-0.5, -4, float("inf"), float("nan"), True, "4", [4], None):
+            with self.subTest(repr(member)):
+                self.assertIsNone(number(member))
+
+    def test_a_leap_second_is_the_second_before_it(self) -> None:
+        for date in (
+            "Thu, 31 Dec 2026 23:59:60 GMT",
+            "Thursday, 31-Dec-26 23:59:60 GMT",
+            "Thu Dec 31 23:59:60 2026",
+        ):
+            with self.subTest(date):
+                self.assertEqual(http_date(date), http_date("Thu, 31 Dec 2026 23:59:59 GMT"))
+        self.assertIsNone(http_date("Thu, 31 Dec 2026 23:59:61 GMT"))
+
+    def test_years_of_two_digits_are_from_1970_to_2069(self) -> None:
+        for date, same in (
+            ("Monday, 18-Nov-69 20:00:00 GMT", "Mon, 18 Nov 2069 20:00:00 GMT"),
+            ("Wednesday, 18-Nov-70 20:00:00 GMT", "Wed, 18 Nov 1970 20:00:00 GMT"),
+            ("Thursday, 18-Nov-99 20:00:00 GMT", "Thu, 18 Nov 1999 20:00:00 GMT"),
+            ("Saturday, 18-Nov-00 20:00:00 GMT", "Sat, 18 Nov 2000 20:00:00 GMT"),
+        ):
+            with self.subTest(date):
+                self.assertIsNotNone(http_date(date))
+                self.assertEqual(http_date(date), http_date(same))
+
+
+class Questions(unittest.TestCase):
+    """Waits between questions to the status resource."""
+
+    RESERVED = answer(200, {"Retry-After": "2"}, {"state": "reserved"})
+    COMPLETED = answer(200, None, {"state": "completed"})
+
+    def test_the_back_off_grows_with_their_number(self) -> None:
+        rig = Rig(lost(), *[self.RESERVED] * 4, self.COMPLETED, answer(201, KEPT), luck=0.5, status="always")
+        rig.pay().send(wait_for=600)
+        # After the attempt, and after each question but the last.
+        self.assertEqual(rig.clock.waits, [0.281, 2.281, 2.562, 3.125, 4.25])
+
+    def test_it_begins_anew_with_each_attempt(self) -> None:
+        rig = Rig(
+            lost(),
+            self.RESERVED,
+            self.RESERVED,
+            self.COMPLETED,
+            lost(),
+            self.RESERVED,
+            self.COMPLETED,
+            answer(201, KEPT),
+            luck=0.5,
+            status="always",
+        )
+        rig.pay().send(wait_for=600)
+        self.assertEqual(rig.clock.waits, [0.281, 2.281, 2.562, 0.562, 2.281])
+
+    def test_a_time_of_zero_is_the_back_off_alone(self) -> None:
+        for reply in (
+            answer(200, {"Retry-After": "0"}, {"state": "reserved", "retry_after": 9}),
+            answer(200, None, {"state": "interim", "retry_after": 0}),
+            answer(503, {"Retry-After": "0"}),
+        ):
+            rig = Rig(lost(), reply, self.COMPLETED, answer(201, KEPT), luck=0.5, status="always")
+            rig.pay().send(wait_for=600)
+            with self.subTest(repr(reply)):
+                self.assertEqual(rig.clock.waits, [0.281, 0.281])
+
+    def test_what_an_answer_says_holds_over_a_restart(self) -> None:
+        for reply in (answer(429, {"Retry-After": "600"}), answer(200, {"Retry-After": "600"}, {"state": "interim"})):
+            storage, clock = MemoryStorage(), ManualClock()
+            first = Rig(lost(), reply, storage=storage, clock=clock, status="always")
+            with self.assertRaises(Pending):
+                first.pay().send(wait_for=60)
+            clock.advance(100)
+            second = Rig(storage=storage, clock=clock, status="always")
+            with self.subTest(repr(reply)), self.assertRaises(Pending) as caught:
+                second.pay().send(wait_for=60)
+            self.assertEqual(caught.exception.retry_in, 500)
+
+    def test_of_what_two_processes_were_told_the_later_time_stands(self) -> None:
+        for mine, others, later in ((600, 50, 600), (50, 600, 600)):
+            storage, clock = MemoryStorage(), ManualClock()
+            other = Rig(answer(429, {"Retry-After": str(others)}), storage=storage, clock=clock, status="never")
+
+            def meanwhile(request: Outgoing) -> Answer:
+                clock.advance(1)
+                other.send_once()
+                return answer(429, {"Retry-After": str(mine)})
+
+            rig = Rig(lost(), meanwhile, storage=storage, clock=clock, status="always")
+            with self.subTest(mine=mine), self.assertRaises(Pending) as caught:
+                rig.pay().send(wait_for=40)
+            self.assertEqual(caught.exception.retry_in // 1, later)
+
+
 class Lengths(unittest.TestCase):
     LATER = answer(429, {"Retry-After": "1800"})
 
@@ -107,7 +216,7 @@ class Lengths(unittest.TestCase):
             with self.subTest(step):
                 self.assertEqual([lane.retry_in for lane in queue.run(wait_for=0)], [1800])
                 self.assertEqual([lane.state for lane in queue.run()], ["empty"])
-                self.assertEqual(rig.clock.waits, [1800])
+                self.assertEqual(sum(rig.clock.waits), 1800)
 
     def test_after_a_restart_no_more_than_the_length_is_waited(self) -> None:
         # The time of day that passed, by the clock as it is then; the wait had 1,800 s.

@@ -34,7 +34,7 @@ from .event import Event
 from .lanes import Lane, QueuedIntent
 from .listing import IntentInfo
 from .queue import Queue, QueueHook
-from .request import Outgoing, Request
+from .request import CredentialsRequest, Outgoing, Request
 from .storage import FileStorage, Item, MemoryStorage, SqliteStorage, Storage
 from .sync_io import Credentials
 from .transports import AsyncTransport, SocketTransport, StreamTransport, Transport
@@ -53,6 +53,7 @@ __all__ = [
     "Clock",
     "Credentials",
     "CredentialsError",
+    "CredentialsRequest",
     "End",
     "Event",
     "FileStorage",

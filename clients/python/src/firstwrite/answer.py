@@ -16,9 +16,6 @@ from typing import Any, Dict, Iterable, Mapping, Optional, Tuple
 RETRY_AFTER_SECONDS_MAX = 3600
 """A server that asks for more is asked again after an hour."""
 
-JSON_BYTES_MAX = 256 * 1024
-"""Problems and statuses are small; a larger body is not parsed."""
-
 _INTEGER_DIGITS_MAX = 20
 _WHITE_SPACE = " \t"
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -46,6 +43,9 @@ class Answer:
     body: bytes = field(default=b"", repr=False)
     truncated: bool = False
     """True if the body was longer than the client reads; `body` is its beginning."""
+    hidden: bool = False
+    """True if the transport may read none of the server's `Idempotency-…` headers, as a browser's in a page that calls
+    another origin. Then they may have been there."""
 
     def __post_init__(self) -> None:
         if any(name != name.lower() for name in self.headers):
@@ -61,11 +61,11 @@ class Answer:
         return (self.header(name) or "").lower() == word
 
     def json_object(self) -> Optional[Dict[str, Any]]:
-        """Returns the body if it is a JSON object of a sensible size."""
-        if self.truncated or len(self.body) > JSON_BYTES_MAX or self.header("content-encoding"):
+        """Returns the body if it is a whole JSON object."""
+        if self.truncated or self.header("content-encoding"):
             return None
         try:
-            value = json.loads(self.body.decode("utf-8"), parse_int=_integer)
+            value = json.loads(self.body.decode("utf-8"), parse_int=_integer, parse_constant=_no_json)
         except (ValueError, RecursionError):
             return None
         return value if isinstance(value, dict) else None
@@ -87,7 +87,7 @@ class Answer:
             return True
         applied = (self.header("preference-applied") or "").split(",")
         preferences = {item.split(";")[0].strip(_WHITE_SPACE).lower() for item in applied}
-        return self.status == 202 and "respond-async" in preferences
+        return self.status == 202 and (self.hidden or "respond-async" in preferences)
 
     @property
     def is_uncertain(self) -> bool:
@@ -156,27 +156,27 @@ def number(value: object) -> Optional[float]:
     return float(value) if math.isfinite(value) and value >= 0 else None
 
 
-def retry_after_ms(header: Optional[str], member: Optional[float], now: int) -> int:
-    """Returns how long a server asks to wait, in milliseconds: its header, else the member of its problem.
+def retry_after(header: Optional[str], member: Optional[float], now: int) -> Optional[int]:
+    """Returns the seconds that a server asks to wait: its header, else the member of its problem; None if neither does.
 
-    `now` is the server's time.
+    `now` is the server's time. Seconds are rounded up, so that no client comes back before the time that was said.
     """
     asked = _retry_after_header(header, now)
-    if asked is None and member is not None:
-        asked = math.ceil(min(member, RETRY_AFTER_SECONDS_MAX) * 1000)
-    return min(max(asked or 0, 0), RETRY_AFTER_SECONDS_MAX * 1000)
+    if asked is None:
+        asked = member
+    return None if asked is None else math.ceil(min(max(asked, 0), RETRY_AFTER_SECONDS_MAX))
 
 
-def _retry_after_header(header: Optional[str], now: int) -> Optional[int]:
+def _retry_after_header(header: Optional[str], now: int) -> Optional[float]:
     if header is None:
         return None
     text = header.strip(_WHITE_SPACE)
     if text.isascii() and text.isdigit():
         # A number of any length is read without converting it first.
         seconds = text.lstrip("0") or "0"
-        return RETRY_AFTER_SECONDS_MAX * 1000 if len(seconds) > 6 else int(seconds) * 1000
+        return RETRY_AFTER_SECONDS_MAX if len(seconds) > 6 else int(seconds)
     date = http_date(text)
-    return None if date is None else date - now
+    return None if date is None else (date - now) / 1000
 
 
 def server_time(date: Optional[str], received_at: int) -> int:
@@ -216,15 +216,20 @@ def _milliseconds(weekday: str, date: Tuple[str, str, str], time: Tuple[str, str
         return None
     if _DAYS[calendar.weekday(year, month, day)][:3] != weekday:
         return None
-    # A leap second is written as 60.
     if hour > 23 or minute > 59 or second > 60:
         return None
-    return calendar.timegm((year, month, day, hour, minute, second)) * 1000
+    # A leap second is written as 60, and counts as the second before it.
+    return calendar.timegm((year, month, day, hour, minute, min(second, 59))) * 1000
 
 
 def _integer(digits: str) -> Any:
     # Converting a number of a million digits takes minutes; nothing here needs one.
     return int(digits) if len(digits) <= _INTEGER_DIGITS_MAX else float(digits[:400])
+
+
+def _no_json(constant: str) -> None:
+    # Python reads these three words as numbers; JSON has none of them.
+    raise ValueError(f"{constant} is not JSON")
 
 
 def joined(pairs: Iterable[Tuple[str, str]]) -> Dict[str, str]:

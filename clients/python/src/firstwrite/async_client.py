@@ -19,6 +19,7 @@ from .listing import IntentInfo, describe
 from .patience import Patience
 from .request import NO_JSON, Request, build_request
 from .rules import Dialect
+from .schedule import POLL_SECONDS
 from .settings import (
     ANSWER_BYTES_MAX,
     ATTEMPT_TIMEOUT_SECONDS,
@@ -105,9 +106,12 @@ class AsyncClient:
         confirm: Optional[AsyncQueueHook] = None,
         acknowledge: bool = False,
         lanes_at_once: int = 8,
+        poll: float = POLL_SECONDS,
     ) -> AsyncQueue:
         """Returns the queue of this client's storage."""
-        return AsyncQueue(self._engine, self._io, apply, rollback, confirm, acknowledge, lanes_at_once)
+        return AsyncQueue(
+            self._engine, self._io, apply, rollback, confirm, acknowledge, lanes_at_once, poll
+        )
 
     async def aclose(self) -> None:
         """Closes storage and transport."""

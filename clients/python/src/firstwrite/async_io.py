@@ -10,14 +10,15 @@ from typing import Any, Awaitable, Callable, List, Mapping, Optional, TypeVar, U
 from .answer import Answer
 from .errors import CredentialsError, FirstwriteError
 from .lanes import QueuedIntent
-from .request import Outgoing, check_credentials
+from .request import CredentialsRequest, Outgoing, check_credentials
 from .storage import Item, Storage
 from .transports import AsyncTransport
 
 _T = TypeVar("_T")
 
 AsyncCredentials = Union[
-    Mapping[str, str], Callable[[bool], Union[Mapping[str, str], Awaitable[Mapping[str, str]]]]
+    Mapping[str, str],
+    Callable[[CredentialsRequest], Union[Mapping[str, str], Awaitable[Mapping[str, str]]]],
 ]
 """Headers that say who calls, or a function, also an `async` one, that fetches them."""
 
@@ -65,13 +66,13 @@ class AsyncIo:
     async def list(self, lane: Optional[str]) -> List[Item]:
         return await self._in_thread(self._storage.list, lane)
 
-    async def credentials(self, refresh: bool) -> Mapping[str, str]:
+    async def credentials(self, wanted: CredentialsRequest) -> Mapping[str, str]:
         if self._credentials is None:
             return {}
         if not callable(self._credentials):
             return check_credentials(self._credentials)
         try:
-            credentials = self._credentials(refresh)
+            credentials = self._credentials(wanted)
             if inspect.isawaitable(credentials):
                 credentials = await credentials
         except FirstwriteError:

@@ -18,6 +18,7 @@ from .patience import Patience
 from .queue import Queue, QueueHook
 from .request import NO_JSON, build_request
 from .rules import Dialect
+from .schedule import POLL_SECONDS
 from .settings import (
     ANSWER_BYTES_MAX,
     ATTEMPT_TIMEOUT_SECONDS,
@@ -113,9 +114,12 @@ class Client:
         confirm: Optional[QueueHook] = None,
         acknowledge: bool = False,
         lanes_at_once: int = 8,
+        poll: float = POLL_SECONDS,
     ) -> Queue:
         """Returns the queue of this client's storage."""
-        return Queue(self._engine, self._io, apply, rollback, confirm, acknowledge, lanes_at_once)
+        return Queue(
+            self._engine, self._io, apply, rollback, confirm, acknowledge, lanes_at_once, poll
+        )
 
     def close(self) -> None:
         """Closes storage and transport."""

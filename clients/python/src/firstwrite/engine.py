@@ -11,6 +11,7 @@ from typing import Callable, List, Mapping, Optional, Protocol, Tuple, Union
 
 from .answer import Answer, Failure
 from .budget import Origins
+from .changes import Changes
 from .clock import Clock
 from .end import End
 from .entry import Entry, decode, encode
@@ -19,7 +20,7 @@ from .event import Event, EventHook, Step, emit
 from .keys import derived_key, random_key
 from .life import Life
 from .patience import Patience
-from .request import Outgoing, Request, check_name
+from .request import CredentialsRequest, Outgoing, Request, check_name
 from .rules import Dialect, wait_ms
 from .sending import Sending
 from .storage import Item
@@ -27,7 +28,8 @@ from .waits import Waits
 
 _OPENS_MAX = 10
 
-Seal = Callable[[bytes], bytes]
+Seal = Callable[[str, bytes], bytes]
+"""Protects a body at rest, or opens it again: the name of its intent, and the body."""
 
 
 class Io(Protocol):
@@ -51,7 +53,7 @@ class Io(Protocol):
     async def delete(self, name: str, revision: int) -> bool:
         """Deletes an entry."""
 
-    async def credentials(self, refresh: bool) -> Mapping[str, str]:
+    async def credentials(self, wanted: CredentialsRequest) -> Mapping[str, str]:
         """Fetches the headers that say who calls."""
 
     async def send(
@@ -89,6 +91,7 @@ class Engine:
         self.io = io
         self.origins = Origins()
         self.waits = Waits(settings.clock)
+        self.changes = Changes()
 
     # Opening
 
@@ -132,7 +135,7 @@ class Engine:
             method=request.method,
             url=request.url,
             headers=request.headers,
-            body=self.seal(request.body),
+            body=self.seal(name, request.body),
             sealed=settings.seal is not None,
             opened_at=settings.clock.now(),
             # An earlier process, or an earlier life of this name, may have sent a derived key.
@@ -146,7 +149,7 @@ class Engine:
                 ("method", entry.method == request.method),
                 ("URL", entry.url == request.url),
                 ("content headers", _content_headers(entry.headers) == _content_headers(request.headers)),
-                ("body", self._open(entry.body, entry.sealed) == request.body),
+                ("body", self._open(entry.name, entry.body, entry.sealed) == request.body),
                 ("lane", entry.lane == lane),
             )
             if not is_same
@@ -234,7 +237,7 @@ class Engine:
             safe_new_key=end.safe_new_key,
             status=end.status,
             headers=dict(end.headers),
-            body=self._open(end.body, end.sealed),
+            body=self._open(entry.name, end.body, end.sealed),
             truncated=end.truncated,
             replayed=end.replayed,
             code=end.code,
@@ -242,7 +245,8 @@ class Engine:
 
     def request_of(self, entry: Entry) -> Request:
         """Returns the request of an entry."""
-        return Request(entry.method, entry.url, entry.headers, self._open(entry.body, entry.sealed))
+        body = self._open(entry.name, entry.body, entry.sealed)
+        return Request(entry.method, entry.url, entry.headers, body)
 
     # Shared by the steps
 
@@ -274,21 +278,21 @@ class Engine:
             raise IntentGone(f"intent {entry.name!r} was acknowledged or superseded elsewhere")
         return standing
 
-    def seal(self, body: Optional[bytes]) -> Optional[bytes]:
+    def seal(self, intent: str, body: Optional[bytes]) -> Optional[bytes]:
         if body is None or self.settings.seal is None:
             return body
         try:
-            return bytes(self.settings.seal(body))
+            return bytes(self.settings.seal(intent, body))
         except Exception as error:
             raise SealError(f"the `seal` hook failed: {type(error).__name__}") from error
 
-    def _open(self, body: Optional[bytes], sealed: bool) -> Optional[bytes]:
+    def _open(self, intent: str, body: Optional[bytes], sealed: bool) -> Optional[bytes]:
         if body is None or not sealed:
             return body
         if self.settings.open is None:
             raise SealError("the body is sealed; give the client the `open` hook that belongs to its `seal`")
         try:
-            return bytes(self.settings.open(body))
+            return bytes(self.settings.open(intent, body))
         except Exception as error:
             raise SealError(f"the `open` hook failed: {type(error).__name__}") from error
 

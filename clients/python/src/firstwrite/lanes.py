@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, List, Literal, Optional, Protocol, Set
+from typing import Any, Callable, Dict, List, Literal, NamedTuple, Optional, Protocol, Set
 
 from .end import End
 from .engine import Engine, Io
@@ -41,6 +41,14 @@ class Lane:
     error: Optional[Exception] = field(default=None, compare=False)
 
 
+class Head(NamedTuple):
+    """The first intent of a lane with something left to do."""
+
+    name: str
+    revision: int
+    has_ended: bool = False
+
+
 class QueueIo(Io, Protocol):
     """What lanes ask of the outside."""
 
@@ -71,7 +79,11 @@ class Lanes:
 
     async def enqueue(self, lane: str, name: str, request: Request) -> None:
         """Opens an intent at the end of a lane, and applies it."""
-        await self._applied(await self._engine.open(name, request, lane))
+        entry = await self._engine.open(name, request, lane)
+        try:
+            await self._applied(entry)
+        finally:
+            self._engine.changes.tell()
 
     async def supersede(self, name: str, request: Request) -> None:
         """Opens an intent anew at the end of its lane, and applies it."""
@@ -80,7 +92,11 @@ class Lanes:
         if rollback is not None and entry.state == "refused" and not entry.told:
             # What the refused request changed is taken back before another one is applied.
             await self._io.call(rollback, self._queued(entry))
-        await self._applied(await self._engine.supersede(entry, request))
+        opened = await self._engine.supersede(entry, request)
+        try:
+            await self._applied(opened)
+        finally:
+            self._engine.changes.tell()
 
     async def entries(self, lane: Optional[str]) -> List[IntentInfo]:
         """Lists the intents of a lane, or of all lanes."""
@@ -89,9 +105,40 @@ class Lanes:
             info for info in infos if lane is not None or info.lane is not None or info.state == "damaged"
         ]
 
-    async def names(self) -> Set[str]:
-        """Returns the lanes that hold an intent."""
-        return {info.lane for info in await self.entries(None) if info.lane is not None}
+    async def look(self) -> Dict[str, Optional[Head]]:
+        """Returns the lanes that hold an intent, each with the first that has something left to do.
+
+        A lane that is stopped has nothing to do.
+        """
+        heads: Dict[str, Optional[Head]] = {}
+        decided: Set[str] = set()
+        for item in await self._io.list(None):
+            if item.lane in decided:
+                continue
+            try:
+                entry = decode(item.data, item.where, item.name)
+                lane, head, stops = entry.lane, self._head_of(entry), self._stops(entry)
+            except StorageError:
+                # The run of its lane says that it cannot be read.
+                lane, head, stops = item.lane, Head(item.name or "", 0), False
+            if lane is None or lane in decided:
+                continue
+            heads[lane] = head
+            if head or stops:
+                decided.add(lane)
+        return heads
+
+    def _head_of(self, entry: Entry) -> Optional[Head]:
+        has_ended = entry.end is not None
+        is_over = has_ended and (self._stops(entry) or self._is_settled(entry))
+        return None if is_over else Head(entry.name, entry.revision, has_ended)
+
+    def _stops(self, entry: Entry) -> bool:
+        return entry.end is not None and entry.end.kind not in self._hooks
+
+    def _is_settled(self, entry: Entry) -> bool:
+        """Returns true if no hook is to be called for an end that lets its lane go on."""
+        return entry.told or entry.end is None or self._hooks[entry.end.kind] is None
 
     async def find(self, name: str) -> Entry:
         """Returns an intent of a lane."""
@@ -103,10 +150,12 @@ class Lanes:
     async def resume(self, name: str) -> None:
         """Lets a lane go on with its head, which ended `unknown`."""
         await self._engine.resume(await self.find(name))
+        self._engine.changes.tell()
 
     async def acknowledge(self, name: str) -> None:
         """Forgets an intent that has an end."""
         await self._engine.acknowledge(await self.find(name))
+        self._engine.changes.tell()
 
     async def run(self, lane: str) -> Lane:
         """Sends the intents of a lane, until it is empty, must wait, or stops."""
@@ -140,7 +189,7 @@ class Lanes:
         if entry.end is None:
             entry = await self._applied(entry)
             entry = await self._engine.send(entry, Patience(self._engine.settings.clock, None, waits=False))
-        if entry.end is None or entry.end.kind not in self._hooks:
+        if entry.end is None or self._stops(entry):
             raise _Stop
         hook = self._hooks[entry.end.kind]
         if hook is None or entry.told:

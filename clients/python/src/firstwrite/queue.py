@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Callable, Dict, List, Mapping, Optional, Union
+from queue import SimpleQueue
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Union
 
 from .engine import Engine
 from .lanes import Lane, Lanes, QueuedIntent
 from .listing import IntentInfo
 from .request import NO_JSON, build_request
+from .schedule import Schedule, check_runs
 from .settings import check_seconds
 from .sync_io import SyncIo, run
 
@@ -32,13 +35,15 @@ class Queue:
         confirm: Optional[QueueHook],
         acknowledge: bool,
         lanes_at_once: int,
+        poll: float,
     ) -> None:
-        if lanes_at_once < 1:
-            raise ValueError("`lanes_at_once` must be 1 or more")
+        check_runs(lanes_at_once, poll)
         self._lanes = Lanes(engine, io, apply, rollback, confirm, acknowledge)
         self._clock = engine.settings.clock
         self._sleep = io.sleep_now
+        self._changes = engine.changes
         self._lanes_at_once = lanes_at_once
+        self._poll = poll
 
     def enqueue(
         self,
@@ -83,43 +88,64 @@ class Queue:
         run(self._lanes.acknowledge(name))
 
     def run(self, wait_for: Optional[float] = None) -> List[Lane]:
-        """Sends until every lane is empty or stopped, or until `wait_for` seconds are over. Returns the lanes.
+        """Sends until every lane is empty or stopped, and returns the lanes. Lanes that come meanwhile start at once.
 
-        A lane that must wait longer than that is left at once, and the next `run` goes on with it.
+        With `wait_for`, a lane that must wait past that many seconds from now is left, and the next `run` goes on
+        with it.
         """
         if wait_for is not None:
             check_seconds("wait_for", wait_for, 0)
-        until = None if wait_for is None else self._clock.monotonic() + wait_for
-        with ThreadPoolExecutor(self._lanes_at_once, thread_name_prefix="firstwrite-lane") as pool:
-            return self._run(pool, until)
+        schedule = Schedule(self._clock, self._lanes_at_once, self._poll, wait_for)
+        bell = _Bell()
+        pool = ThreadPoolExecutor(self._lanes_at_once, thread_name_prefix="firstwrite-lane")
+        with self._changes.heard_by(bell.change), pool:
+            while True:
+                if bell.has_changed() or schedule.is_look_due():
+                    schedule.looked(run(self._lanes.look()))
+                    if schedule.is_idle():
+                        return schedule.lanes()
+                for name in schedule.start():
+                    pool.submit(_run_lane, self._lanes, name).add_done_callback(bell.finish)
+                self._pause(bell, schedule)
+                for lane in bell.finished():
+                    schedule.finished(lane)
 
-    def _run(self, pool: ThreadPoolExecutor, until: Optional[float]) -> List[Lane]:
-        results: Dict[str, Lane] = {}
-        running: Dict["Future[Lane]", str] = {}
-        due = {name: self._clock.monotonic() for name in run(self._lanes.names())}
-        while due or running:
-            now = self._clock.monotonic()
-            for name in [name for name, at in due.items() if at <= now]:
-                del due[name]
-                running[pool.submit(_run_lane, self._lanes, name)] = name
-            wait = min(due.values()) - now if due else None
-            if not running:
-                self._sleep(wait or 0.0)
-                continue
-            done, _ = concurrent.futures.wait(
-                running, timeout=wait, return_when=concurrent.futures.FIRST_COMPLETED
-            )
-            for future in done:
-                lane = future.result()
-                name = running.pop(future)
-                results[name] = lane
-                at = self._clock.monotonic() + (lane.retry_in or 0.0)
-                if lane.state == "waiting" and (until is None or at <= until):
-                    due[name] = at
-            if not due and not running:
-                # Others may have enqueued in new lanes meanwhile.
-                due = {name: now for name in run(self._lanes.names()) - results.keys()}
-        return [results[name] for name in sorted(results)]
+    def _pause(self, bell: "_Bell", schedule: Schedule) -> None:
+        if self._sleep is time.sleep or schedule.is_running():
+            bell.wait(schedule.seconds())
+        else:
+            # A sleep of the application's own is not woken, so it lasts no longer than until the next look.
+            self._sleep(schedule.seconds())
+
+
+class _Bell:
+    """Wakes a run when a lane ends its turn, or may have more to send."""
+
+    def __init__(self) -> None:
+        self._rung = threading.Event()
+        self._changed = threading.Event()
+        self._finished: "SimpleQueue[Future[Lane]]" = SimpleQueue()
+
+    def change(self) -> None:
+        self._changed.set()
+        self._rung.set()
+
+    def finish(self, future: "Future[Lane]") -> None:
+        self._finished.put(future)
+        self._rung.set()
+
+    def wait(self, seconds: float) -> None:
+        self._rung.wait(seconds)
+        self._rung.clear()
+
+    def has_changed(self) -> bool:
+        has_changed = self._changed.is_set()
+        self._changed.clear()
+        return has_changed
+
+    def finished(self) -> Iterator[Lane]:
+        while not self._finished.empty():
+            yield self._finished.get().result()
 
 
 def _run_lane(lanes: Lanes, name: str) -> Lane:

@@ -64,7 +64,7 @@ def with_end(
         code=finish.code,
         status=finish.status or answer.status or None,
         headers={name: value for name, value in answer.headers.items() if name not in _NOT_STORED},
-        body=engine.seal(answer.body if has_body else None),
+        body=engine.seal(entry.name, answer.body if has_body else None),
         truncated=answer.truncated,
         sealed=engine.settings.seal is not None,
     )

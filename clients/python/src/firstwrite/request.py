@@ -66,6 +66,23 @@ class Outgoing:
     body: Optional[bytes] = field(default=None, repr=False)
 
 
+@dataclass(frozen=True)
+class CredentialsRequest:
+    """What a hook for credentials is asked for: those of one attempt, or of a question about its key."""
+
+    intent: str
+    """The name of the intent."""
+    url: str
+    """The URL of the intent. A question goes to the same origin."""
+    refresh: bool
+    """True if the last ones were refused, so that those at hand are of no use."""
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port, as in `https://api.example:443`: where they are sent."""
+        return origin_of(self.url)
+
+
 def origin_of(url: str) -> str:
     """Returns scheme, host and port of a URL that was checked before."""
     parts = urlsplit(url)

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, Optional, Union
 
-from .answer import Answer, Failure, Problem, number, retry_after_ms
+from .answer import Answer, Failure, Problem, number, retry_after
 
 Dialect = Literal["draft-07", "stripe", "generic"]
 EndKind = Literal["done", "refused", "unknown", "expired"]
@@ -103,9 +103,12 @@ def decide(
     if isinstance(answer, Failure):
         return Retry(0, doubt) if answer is Failure.NOT_SENT else Ask(0)
     problem = problem_of(dialect, answer)
-    wait = _seconds(answer, problem.retry_after if problem else None, now)
-    if dialect == "draft-07" and answer.interim:
-        return Ask(wait)
+    wait = _seconds(answer, problem.retry_after if problem else None, now) or 0
+    if dialect == "draft-07":
+        if answer.interim:
+            return Ask(wait)
+        # A header that cannot be read may say that the key stays uncertain.
+        doubt = doubt or (answer.hidden and 400 <= answer.status < 500 and problem is None)
     if 200 <= answer.status < 300:
         return Ask(wait) if answer.is_uncertain else Finish("done", replayed=answer.replayed)
     if answer.is_uncertain and not (problem and problem.code in _WITH_A_ROW_OF_THEIR_OWN):
@@ -238,7 +241,8 @@ def decide_status(answer: Union[Answer, Failure], refreshed: bool, now: int) -> 
     document = answer.json_object()
     problem = Problem.of(answer)
     member = number(document.get("retry_after")) if document else None
-    wait = _seconds(answer, member, now) or _ASK_AGAIN_SECONDS
+    asked = _seconds(answer, member, now)
+    wait = _ASK_AGAIN_SECONDS if asked is None else asked
     if answer.status == 200:
         waits = document is not None and document.get("state") in ("reserved", "interim", "uncertain")
         return StatusAsk(wait) if waits else StatusSend()
@@ -251,9 +255,8 @@ def decide_status(answer: Union[Answer, Failure], refreshed: bool, now: int) -> 
     return StatusSend(forget=answer.status in (404, 405) and problem is None)
 
 
-def _seconds(answer: Answer, member: Optional[float], now: int) -> int:
-    # Rounded up: a client never comes back before the time that the server said.
-    return -(-retry_after_ms(answer.headers.get("retry-after"), member, answer.server_time(now)) // 1000)
+def _seconds(answer: Answer, member: Optional[float], now: int) -> Optional[int]:
+    return retry_after(answer.headers.get("retry-after"), member, answer.server_time(now))
 
 
 def wait_ms(asked: int, attempt: int, random: float) -> int:

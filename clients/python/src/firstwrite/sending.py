@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Callable, Mapping, Optional, Tuple, Union
 
 from .answer import Answer, Failure
 from .entry import Entry
@@ -12,7 +12,7 @@ from .errors import Lost, NotSent, Pending
 from .life import KEY_LIFE_MARGIN_MS, end_of_life, key_ends_at
 from .patience import Patience
 from .recording import Received, after_answer, with_end
-from .request import Request, origin_of, with_key
+from .request import CredentialsRequest, Outgoing, Request, origin_of, with_key
 from .rules import (
     Ask,
     Decision,
@@ -38,6 +38,9 @@ class _MarkedAttempt:
     marked: Entry
     doubt: bool
     """Doubt that stood before the mark."""
+    request: Request
+    refreshed: bool
+    """True if its credentials are fresh ones."""
     credentials: Mapping[str, str] = field(repr=False)
 
 
@@ -51,8 +54,11 @@ class Sending:
         self._io = engine.io
         self._entry = entry
         self._patience = patience
+        # The next attempt, or the next question, needs fresh credentials: the last one was refused for its own.
         self._refresh = False
-        self._refreshed = False
+        self._refresh_question = False
+        # Questions since the last attempt: their back-off grows as that of attempts does.
+        self._asked = 0
         # The entry says that the last attempt is in doubt, but not how it failed.
         self._asks = entry.doubt
         self._origin = origin_of(entry.url)
@@ -86,18 +92,22 @@ class Sending:
 
     async def _begin(self) -> Optional["_MarkedAttempt"]:
         """Fetches credentials and marks an attempt. Returns None if the intent is to be looked at again."""
-        credentials = await self._fetch_credentials()
+        refreshed = self._refresh
+        credentials = await self._fetch_credentials(refreshed)
         # Waiting and fetching took time.
         if await self._has_outlived():
             return None
         before = self._entry
+        # A body that cannot be opened is no attempt.
+        request = self._engine.request_of(before)
         marked = await self._engine.write(before, self._mark(before))
         if marked is None:
             await self._reload()
             return None
         self._entry = marked
+        self._refresh = False
         self._engine.emit("marked", marked)
-        return _MarkedAttempt(marked, before.doubt, credentials)
+        return _MarkedAttempt(marked, before.doubt, request, refreshed, credentials)
 
     async def _has_outlived(self) -> bool:
         """Ends the intent if nothing may be sent any more."""
@@ -143,10 +153,8 @@ class Sending:
             raise Pending(entry.name, seconds, entry.attempts, entry.doubt)
         await self._io.sleep(seconds)
 
-    async def _fetch_credentials(self) -> Mapping[str, str]:
-        refresh, self._refresh = self._refresh, False
-        self._refreshed = self._refreshed or refresh
-        return await self._io.credentials(refresh)
+    async def _fetch_credentials(self, refresh: bool) -> Mapping[str, str]:
+        return await self._io.credentials(CredentialsRequest(self._entry.name, self._entry.url, refresh))
 
     def _mark(self, entry: Entry) -> Entry:
         attempts = entry.attempts + 1
@@ -166,9 +174,8 @@ class Sending:
 
     async def _attempt(self, attempt: "_MarkedAttempt") -> Union[Answer, Failure]:
         entry = attempt.marked
-        request = self._engine.request_of(entry)
         key_header = f'"{entry.key}"' if entry.dialect == "draft-07" else entry.key
-        outgoing = with_key(request, request.body, key_header, attempt.credentials)
+        outgoing = with_key(attempt.request, attempt.request.body, key_header, attempt.credentials)
         timeout = min(
             self._patience.attempt_seconds(self._settings.attempt_timeout), self._key_seconds_left(entry)
         )
@@ -183,17 +190,20 @@ class Sending:
                 is_sent = True
                 self._engine.emit("sent", entry)
 
-        try:
-            result: Union[Answer, Failure] = await self._io.send(
-                outgoing, timeout, self._settings.answer_bytes_max, on_sent
-            )
-        except NotSent:
-            result = Failure.NOT_SENT
-        except Lost:
-            result = Failure.LOST
+        result = await self._exchange(outgoing, timeout, on_sent)
         if result is not Failure.NOT_SENT:
             on_sent()
         return result
+
+    async def _exchange(
+        self, outgoing: Outgoing, timeout: float, on_sent: Callable[[], None]
+    ) -> Union[Answer, Failure]:
+        try:
+            return await self._io.send(outgoing, timeout, self._settings.answer_bytes_max, on_sent)
+        except NotSent:
+            return Failure.NOT_SENT
+        except Lost:
+            return Failure.LOST
 
     def _key_seconds_left(self, entry: Entry) -> float:
         """Returns the time until nothing may be sent under the key, so that no attempt reaches past it."""
@@ -208,7 +218,7 @@ class Sending:
         received = Received(result, self._clock.now())
         self._learn(result)
         base, doubt = attempt.marked, attempt.doubt
-        decision = self._decide(base, doubt, received)
+        decision = _decide(base, doubt, attempt.refreshed, received)
         self._engine.emit("answered", attempt.marked, result, name_of(decision))
         while True:
             after = after_answer(self._engine, attempt.marked, base, decision, received)
@@ -221,7 +231,7 @@ class Sending:
                 return
             # Another process that began an attempt meanwhile has sent it, or will.
             doubt = doubt or base.attempts != attempt.marked.attempts
-            decision = self._decide(base, doubt, received)
+            decision = _decide(base, doubt, attempt.refreshed, received)
         self._entry = recorded
         if isinstance(decision, Finish):
             if decision.kind == "done":
@@ -230,14 +240,8 @@ class Sending:
             return
         self._engine.emit("recorded", attempt.marked, result, name_of(decision))
         self._asks = isinstance(decision, Ask)
+        self._asked = 0
         self._refresh = isinstance(decision, Retry) and decision.refresh
-        if isinstance(result, Answer) and result.status not in (401, 407):
-            # The credentials were taken; when they lapse later, they may be refreshed again.
-            self._refreshed = False
-
-    def _decide(self, base: Entry, doubt: bool, received: Received) -> Decision:
-        dialect: Dialect = base.dialect  # type: ignore[assignment]
-        return decide(dialect, received.result, doubt, self._refreshed, received.at)
 
     # The status resource
 
@@ -261,30 +265,32 @@ class Sending:
         headers: Tuple[Tuple[str, str], ...] = (("accept", "application/json"),)
         query = f"?wait={wait}s" if wait else ""
         request = Request("GET", f"{self._origin}/.firstwrite/operations/{entry.key}{query}", headers)
-        outgoing = with_key(request, None, None, await self._fetch_credentials())
-        try:
-            result: Union[Answer, Failure] = await self._io.send(
-                outgoing, timeout, self._settings.answer_bytes_max, lambda: None
-            )
-        except NotSent:
-            result = Failure.NOT_SENT
-        except Lost:
-            result = Failure.LOST
-        decision = decide_status(result, self._refreshed, self._clock.now())
+        refreshed, self._refresh_question = self._refresh_question, False
+        outgoing = with_key(request, None, None, await self._fetch_credentials(refreshed))
+        result = await self._exchange(outgoing, timeout, lambda: None)
+        decision = decide_status(result, refreshed, self._clock.now())
+        self._asked += 1
         if isinstance(decision, StatusAsk):
-            wait = self._engine.wait_ms(decision.wait * 1000, 1)
-            written = await self._engine.write(entry, self._engine.waiting(entry, wait))
-            if written is None:
-                await self._reload()
-            else:
-                self._entry = written
+            await self._wait_to_ask(self._engine.wait_ms(decision.wait * 1000, self._asked))
             return True
         if isinstance(decision, StatusRefresh):
-            self._refresh = True
+            self._refresh_question = True
             return True
         if decision.forget:
             self._engine.origins.forget_status(self._origin)
         return False
+
+    async def _wait_to_ask(self, milliseconds: int) -> None:
+        """Writes down how long to wait, so that it holds over a restart. Of two waits the later end stands."""
+        while True:
+            base = self._entry
+            written = await self._engine.write(base, self._engine.waiting(base, milliseconds))
+            if written is not None:
+                self._entry = written
+                return
+            await self._reload()
+            if self._entry.end is not None or self._engine.waits.left(self._entry) >= milliseconds:
+                return
 
     async def _reload(self) -> None:
         self._take(await self._engine.fresh(self._entry))
@@ -294,3 +300,8 @@ class Sending:
         if entry.has_status:
             # Another process learned it.
             self._engine.origins.learn_status(self._origin)
+
+
+def _decide(base: Entry, doubt: bool, refreshed: bool, received: Received) -> Decision:
+    dialect: Dialect = base.dialect  # type: ignore[assignment]
+    return decide(dialect, received.result, doubt, refreshed, received.at)

@@ -7,14 +7,14 @@ from typing import Any, Callable, Coroutine, List, Mapping, Optional, TypeVar, U
 from .answer import Answer
 from .errors import CredentialsError, FirstwriteError
 from .lanes import QueuedIntent
-from .request import Outgoing, check_credentials
+from .request import CredentialsRequest, Outgoing, check_credentials
 from .storage import Item, Storage
 from .transports import Transport
 
 _T = TypeVar("_T")
 
-Credentials = Union[Mapping[str, str], Callable[[bool], Mapping[str, str]]]
-"""Headers that say who calls, or a function that fetches them; its argument asks for fresh ones."""
+Credentials = Union[Mapping[str, str], Callable[[CredentialsRequest], Mapping[str, str]]]
+"""Headers that say who calls, or a function that fetches them for an intent and an address."""
 
 
 def run(steps: Coroutine[Any, Any, _T]) -> _T:
@@ -65,13 +65,13 @@ class SyncIo:
     async def list(self, lane: Optional[str]) -> List[Item]:
         return self.storage.list(lane)
 
-    async def credentials(self, refresh: bool) -> Mapping[str, str]:
+    async def credentials(self, wanted: CredentialsRequest) -> Mapping[str, str]:
         if self._credentials is None:
             return {}
         if not callable(self._credentials):
             return check_credentials(self._credentials)
         try:
-            credentials = self._credentials(refresh)
+            credentials = self._credentials(wanted)
         except FirstwriteError:
             raise
         except Exception as error:
