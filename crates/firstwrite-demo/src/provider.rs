@@ -106,7 +106,7 @@ impl Counterpart {
         let payments = format!("{}/v1/payments", self.url);
         let asking = format!("{payments}?idempotency_key={{key}}");
         let (list, key) = ("/data".parse()?, "/idempotency_key".parse()?);
-        let probe = ProbeSettings::list(&asking, list, key, "/id".parse()?);
+        let probe = ProbeSettings::list(&asking, list, key, "/id".parse()?).empty_is_absent();
         let mut settings = HttpDestination::new(&payments)
             .timeout(TIMEOUT)
             .provider_id("/id".parse()?)

@@ -497,10 +497,13 @@ impl GatewaySection {
             reason.contains("grpc") && !reason.contains("grpc-web")
         };
         let section = self.operations.iter().chain(&self.default).find(is_grpc)?;
-        Some(section.operation.as_ref().map_or_else(
-            || "gateway.default".to_owned(),
-            |OperationName { method, pattern }| format!("{method} {pattern}"),
-        ))
+        Some(section.shown())
+    }
+
+    /// Names the operations whose probe takes an empty list for a *no*.
+    pub(crate) fn believing_empty_lists(&self) -> impl Iterator<Item = String> {
+        let sections = self.default.iter().chain(&self.operations);
+        sections.filter(|section| section.believes_empty_lists()).map(OperationSection::shown)
     }
 }
 

@@ -206,7 +206,8 @@ fn an_answer_that_the_provider_lost_is_asked_for(folder: &Folder) {
     let provider = folder.provider(&[]);
     let settings = "[[gateway.operations]]\noperation = 'POST /v1/payments'\n\
         on_lost_answer = { probe = { url = '/v1/payments?idempotency_key={key}', \
-        list = '/data', key = '/idempotency_key', made = 'all', at = 'none', status = 201 } }\n";
+        list = '/data', key = '/idempotency_key', made = 'all', at = 'none', empty_is_absent = true, \
+        status = 201 } }\n";
     let gateway = gateway(folder, &provider, settings);
     behave(&provider, r#"{"lose_answers":"always"}"#);
     let made = gateway.answer(&pay("order-1"));
@@ -397,6 +398,28 @@ fn a_destination_that_remembers_a_key_longer_than_it_lives_is_refused() {
         let checked = folder.run(&["check", "--config", "f.toml"]);
         assert_eq!(checked.status.success(), holds, "{settings}{}", stderr(&checked));
         assert_eq!(stderr(&checked).contains("destination bank: dedupe_for"), !holds);
+    }
+}
+
+/// With the token of another account every list is empty.
+#[test]
+fn a_probe_that_believes_empty_lists_is_named() {
+    let folder = Folder::new();
+    let listed = "list = '/data', key = '/key', made = 'all', at = 'none'";
+    let settings = |more: &str| {
+        format!(
+            "[destinations.bank]\nkind = 'http'\nurl = 'https://b/'\n\
+             probe = {{ url = 'https://b/{{key}}', id = '/id', {listed}{more} }}\n\
+             [[gateway.operations]]\noperation = 'POST /a'\n\
+             on_lost_answer = {{ probe = {{ url = '/{{key}}', {listed}{more} }} }}\n"
+        )
+    };
+    for (more, is_named) in [("", false), (", empty_is_absent = true", true)] {
+        fs::write(folder.path().join("f.toml"), settings(more)).unwrap();
+        let checked = folder.run(&["check", "--config", "f.toml"]);
+        assert!(checked.status.success(), "{}", stderr(&checked));
+        let named = "probes        destination bank, POST /a: an empty list means";
+        assert_eq!(stdout(&checked).contains(named), is_named, "{}", stdout(&checked));
     }
 }
 

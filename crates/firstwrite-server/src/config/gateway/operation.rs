@@ -123,6 +123,10 @@ struct ProbeSection {
     /// Statuses that mean that it did not happen, without `list`: 204, 404 or 410.
     #[serde(default)]
     absent_statuses: Vec<u16>,
+    /// States that an empty list means that it did not happen. Unless set, it says nothing: with the token of another
+    /// account every list is empty. Default: `false`.
+    #[serde(default)]
+    empty_is_absent: bool,
     /// Time after giving up an attempt until a *no* is believed; longer than `answer_within`. Default: two
     /// minutes, or twice `answer_within` where that is longer.
     grace: Option<Span>,
@@ -281,6 +285,19 @@ impl OperationSection {
         settings.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
     }
 
+    /// Returns true if the probe takes an empty list for a *no*.
+    pub(super) fn believes_empty_lists(&self) -> bool {
+        matches!(&self.on_lost_answer, Some(LostAnswer::Probe(probe)) if probe.empty_is_absent)
+    }
+
+    /// Returns the section's name, for people.
+    pub(super) fn shown(&self) -> String {
+        self.operation.as_ref().map_or_else(
+            || "gateway.default".to_owned(),
+            |OperationName { method, pattern }| format!("{method} {pattern}"),
+        )
+    }
+
     /// Tells whether the section itself asks for a key.
     pub(super) fn requires_key(&self) -> bool {
         matches!(self.key, Some(KeyWord::Required))
@@ -357,6 +374,7 @@ impl ProbeSection {
             times: self.times,
             harmless: &self.harmless,
             absent_statuses: &self.absent_statuses,
+            empty_is_absent: self.empty_is_absent,
         };
         let form = form.form()?;
         // Longer than any call that is still under way, unless set.

@@ -201,6 +201,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("at", "'/seven'"),
             ("harmless", "!['/seven']"),
             ("absent_statuses", "[410]"),
+            ("empty_is_absent", "!true"),
             ("grace", "'7m'"),
         ],
         ..USUAL
@@ -215,6 +216,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("times", "'unix_seconds'"),
             ("harmless", "['/seven']"),
             ("absent_statuses", "![404]"),
+            ("empty_is_absent", "true"),
         ],
         ..USUAL
     },
