@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use firstwrite::{
@@ -36,6 +37,9 @@ pub(super) struct OperationSection {
     lease: Option<Span>,
     /// Time for which an outcome is replayed. Default: `"24h"`.
     retention: Option<Span>,
+    /// Time for which the API recognises a forwarded key. One that is longer than a key lives, `retention` and what
+    /// `after_retention` adds, is refused.
+    dedupe_for: Option<Span>,
     /// Time after the retention before a record may be deleted. Default: `"1h"`.
     slack: Option<Span>,
     /// Largest body of a request, in bytes; larger ones are refused. Default: `1048576`.
@@ -266,6 +270,7 @@ impl OperationSection {
             ("key", self.key.is_some()),
             ("lease", self.lease.is_some()),
             ("retention", self.retention.is_some()),
+            ("dedupe_for", self.dedupe_for.is_some()),
             ("slack", self.slack.is_some()),
             ("request_bytes_max", self.request_bytes_max.is_some()),
             ("response_bytes_max", self.response_bytes_max.is_some()),
@@ -283,6 +288,11 @@ impl OperationSection {
             ("bind_to_principal", self.bind_to_principal.is_some()),
         ];
         settings.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
+
+    /// Returns the time for which the API recognises a key: what the section says, or else `base` says.
+    pub(super) fn dedupe_for(&self, base: Option<Duration>) -> Option<Duration> {
+        self.dedupe_for.map(|span| span.0).or(base)
     }
 
     /// Returns true if the probe takes an empty list for a *no*.

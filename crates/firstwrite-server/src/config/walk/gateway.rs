@@ -133,6 +133,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("key", "'optional'"),
             ("lease", "'7s'"),
             ("retention", "'7h'"),
+            ("dedupe_for", "!'7days'"),
             ("slack", "'7s'"),
             ("request_bytes_max", "7"),
             ("response_bytes_max", "7"),
