@@ -48,7 +48,7 @@ fn one_turn_frees_and_marks_and_says_so(folder: &Folder) {
 }
 
 /// A running worker; killed when dropped.
-struct Worker(Child);
+pub(crate) struct Worker(pub(crate) Child);
 
 impl Drop for Worker {
     fn drop(&mut self) {
