@@ -104,9 +104,8 @@ fn the_answer_that_an_operator_gives_for_a_message_is_sealed(folder: &Folder) {
 /// Leaves an uncertain record whose payment a provider has, and settings by which it is looked for.
 fn leave_paid(folder: &Folder) -> Demo {
     leave_open_records(folder);
-    let shown = stdout(&keys(folder, &["show", "acme", "lost", "--format", "json"]));
-    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
-    let wire_key = format!("lost:charge:{}", &shown["record_id"].as_str().unwrap()[..16]);
+    let record_id = request("lost").id.to_string();
+    let wire_key = format!("lost:charge:{}", &record_id[..16]);
     let provider = folder.provider(&[]);
     let paid = post("/v1/payments", r#"{"amount":4990,"currency":"EUR"}"#).key(&wire_key);
     assert_eq!(provider.answer(&paid).status, 201);
