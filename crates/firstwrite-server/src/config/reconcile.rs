@@ -115,8 +115,8 @@ struct RecordsSection {
     /// Body of that answer, with `{provider_id}` for the provider's id. Without it, the provider's own
     /// entry.
     body: Option<String>,
-    /// Media type of `body`. The provider's id is spelt as inside a JSON string, whatever the type. Default:
-    /// `"application/json"`.
+    /// Media type of `body`. The provider's id is spelt as inside a JSON string, whatever the type. Default: that of
+    /// JSON.
     content_type: Option<String>,
 }
 
