@@ -26,15 +26,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, ensure};
 use axum::Router;
 use firstwrite::worker::{Deliver, Schedule, Worker};
-use firstwrite_core::{Mode, PolicyError};
+use firstwrite_core::Mode;
+use humantime::format_duration;
 use tokio::net::TcpListener;
 
 use crate::api::Setup;
 use crate::ledger::Books;
-use crate::provider::Counterpart;
+use crate::provider::{Counterpart, DEDUPE_FOR};
 
 pub use crate::faults::Faults;
 pub use crate::provider::ProviderChoice;
@@ -54,7 +55,7 @@ pub struct Settings {
     pub store_shown: String,
     /// Says if requests may ask for trouble.
     pub faults: Faults,
-    /// The time for which an outcome is replayed.
+    /// The time for which an outcome is replayed; at least as long as the provider recognises a key, 24 hours.
     pub retention: Duration,
     /// The time that requests under way get at the end.
     pub drain: Duration,
@@ -96,8 +97,17 @@ pub struct Demo {
 
 impl Settings {
     /// Refuses settings that contradict each other.
-    pub fn check(&self) -> Result<(), PolicyError> {
-        api::policy(Mode::Atomic, self.retention).check()
+    pub fn check(&self) -> anyhow::Result<()> {
+        api::policy(Mode::Atomic, self.retention).check()?;
+        // The key on the wire is the same for ever.
+        ensure!(
+            self.retention >= DEDUPE_FOR,
+            "retention is {}, and the provider recognises a key for {}: a second order under a key that is free \
+             again would be answered with the first one's payment; make retention at least {1}",
+            format_duration(self.retention),
+            format_duration(DEDUPE_FOR)
+        );
+        Ok(())
     }
 }
 

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use firstwrite::ProbeForm;
 use firstwrite::carrier::http::{HttpDestination, ProbeSettings, SigningSecret};
+use firstwrite::reconcile::Made;
 use firstwrite::worker::Destination;
 use firstwrite_core::outbox::Terms;
-use firstwrite_provider::{Behaviour, Options, Provider, Secret, Webhooks};
+use firstwrite_provider::{Behaviour, Keys, Options, Provider, Secret, Webhooks};
 
 use crate::banner::reachable;
 use crate::{StoreAddress, charge, webhooks};
@@ -42,7 +44,7 @@ pub(crate) struct Counterpart {
 /// Timeout of a delivery: enough for a slow provider on the same machine. A lost answer is asked about no sooner.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for which providers commonly recognise a key.
-const DEDUPE_FOR: Duration = Duration::from_hours(24);
+pub(crate) const DEDUPE_FOR: Duration = Duration::from_hours(24);
 /// Short, because a person watches the demo and does not wait for an hour to see how a message ends.
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
@@ -72,12 +74,12 @@ impl Counterpart {
         let secret = text.parse().context("a secret of our own")?;
         let ledger = ledger(store);
         let demo = reachable(demo);
-        let mut options = Options::new(&ledger);
+        let mut options = own_options(&ledger);
         if demo.ip().is_loopback() {
             let url = format!("http://{demo}{}", webhooks::PATH);
             let mut webhooks = Webhooks::new(url, Secret::new(&text)?);
             webhooks.tries_max = WEBHOOK_TRIES_MAX;
-            options.behaviour = Behaviour { webhooks: Some(webhooks), ..Behaviour::default() };
+            options.behaviour.webhooks = Some(webhooks);
         } else {
             tracing::warn!(
                 "the provider sends webhooks to loopback only: payments stay pending; listen on \
@@ -105,8 +107,17 @@ impl Counterpart {
     pub(crate) fn destination(&self) -> anyhow::Result<Destination> {
         let payments = format!("{}/v1/payments", self.url);
         let asking = format!("{payments}?idempotency_key={{key}}");
-        let (list, key) = ("/data".parse()?, "/idempotency_key".parse()?);
-        let probe = ProbeSettings::list(&asking, list, key, "/id".parse()?);
+        let form = ProbeForm {
+            list: Some("/data".parse()?),
+            key: Some("/idempotency_key".parse()?),
+            // The provider lists what it made, and nothing that it declined.
+            made: Made::All,
+            at: Some("/created_at".parse()?),
+            // It has one account, and no tokens that could be those of another.
+            empty_is_absent: true,
+            ..ProbeForm::default()
+        };
+        let probe = ProbeSettings::formed(&asking, form, "/id".parse()?);
         let mut settings = HttpDestination::new(&payments)
             .timeout(TIMEOUT)
             .provider_id("/id".parse()?)
@@ -131,6 +142,13 @@ impl Counterpart {
             provider.stop().await;
         }
     }
+}
+
+/// Options of a provider that recognises a key for as long as its destination declares.
+pub(crate) fn own_options(ledger: &Path) -> Options {
+    let mut options = Options::new(ledger);
+    options.behaviour = Behaviour { keys: Keys::ForgetAfter(DEDUPE_FOR), ..Behaviour::default() };
+    options
 }
 
 /// Beside the store, or in the working directory if the store is a server.

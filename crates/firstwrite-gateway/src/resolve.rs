@@ -543,8 +543,12 @@ mod tests {
     #[tokio::test]
     async fn of_a_list_only_a_whole_answer_is_a_no() {
         let pointer = |text: &str| Some(text.parse().unwrap());
-        let form =
-            ProbeForm { list: pointer("/data"), key: pointer("/key"), ..ProbeForm::default() };
+        let form = |empty_is_absent| ProbeForm {
+            list: pointer("/data"),
+            key: pointer("/key"),
+            empty_is_absent,
+            ..ProbeForm::default()
+        };
         for (answer, settled) in [
             ("404 Not Found\r\ncontent-length: 0\r\n\r\n", 0),
             ("410 Gone\r\ncontent-length: 0\r\n\r\n", 0),
@@ -553,18 +557,27 @@ mod tests {
             ("200 OK\r\ncontent-length: 22\r\n\r\n{\"data\":[1],\"data\":[]}", 0),
             ("200 OK\r\ncontent-length: 11\r\n\r\n{\"data\":[]}", 1),
         ] {
-            let world = World::new();
-            let extras = asking_for("/made?key={key}", form.clone(), JUST_ENOUGH);
-            let operations = Arc::new(operations(extras));
-            world.uncertain("k", "POST /pay", &operations).await;
-            world.pass(JUST_ENOUGH);
-            let (target, _asked) = says(format!("HTTP/1.1 {answer}").leak()).await;
-            let upstreams = Arc::new(Upstreams::new(&[target], Calling::default()).unwrap());
-            let mut resolver = Resolver::new(world.store, operations, upstreams);
-            resolver.look().await.unwrap();
-            watch_for(JUST_ENOUGH).await;
-            assert_eq!(resolver.turn().await.unwrap(), settled, "{answer}");
+            let answer = &*format!("HTTP/1.1 {answer}").leak();
+            assert_eq!(settled_by(form(true), answer).await, settled, "{answer}");
         }
+        // With the token of another account every list is empty.
+        let empty = "HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n{\"data\":[]}";
+        assert_eq!(settled_by(form(false), empty).await, 0);
+    }
+
+    /// The number of records that a probe of this form settles by this answer.
+    async fn settled_by(form: ProbeForm, answer: &'static str) -> usize {
+        let world = World::new();
+        let extras = asking_for("/made?key={key}", form, JUST_ENOUGH);
+        let operations = Arc::new(operations(extras));
+        world.uncertain("k", "POST /pay", &operations).await;
+        world.pass(JUST_ENOUGH);
+        let (target, _asked) = says(answer).await;
+        let upstreams = Arc::new(Upstreams::new(&[target], Calling::default()).unwrap());
+        let mut resolver = Resolver::new(world.store, operations, upstreams);
+        resolver.look().await.unwrap();
+        watch_for(JUST_ENOUGH).await;
+        resolver.turn().await.unwrap()
     }
 
     #[tokio::test]

@@ -25,6 +25,11 @@ const PLAIN: &str = "PLAIN: a reader of the store can guess at request contents,
 /// Text for an operation of gRPC behind which the upstream is spoken to in HTTP/1.1.
 const NO_TRAILERS: &str = "its calls are refused, since trailers need HTTP/2;\n                set http2 = true under [gateway]";
 
+/// Text for probes that take an empty list for a *no*.
+const EMPTY_IS_NO: &str = "an empty list means that nothing happened, and what was sent may be sent\n                \
+                           again; another account's token gets empty lists only: ask it once\n                \
+                           about a key that was used";
+
 impl Settings {
     /// Plans every command that follows the file as its start does, and opens nothing: a file that holds
     /// here is refused by no start that is given the same flags.
@@ -71,7 +76,16 @@ impl Settings {
         );
         let grpc = file.gateway.grpc_without_trailers();
         let grpc = grpc.map(|name| format!("  gRPC          {name}: {NO_TRAILERS}\n"));
-        Ok(Self { said: said + grpc.as_deref().unwrap_or_default() })
+        let believing: Vec<String> = file
+            .destinations
+            .believing_empty_lists()
+            .chain(file.gateway.believing_empty_lists())
+            .collect();
+        let believing = match &believing[..] {
+            [] => String::new(),
+            names => format!("  probes        {}: {EMPTY_IS_NO}\n", names.join(", ")),
+        };
+        Ok(Self { said: said + grpc.as_deref().unwrap_or_default() + &believing })
     }
 }
 

@@ -127,7 +127,8 @@ pub(crate) struct DemoSection {
     pub(crate) listen: Option<Listen>,
     /// Lets a request ask for trouble with `X-Demo-Fault`. Default: `false`.
     pub(crate) faults: Option<bool>,
-    /// Time for which an outcome is replayed. Default: `"24h"`.
+    /// Time for which an outcome is replayed; at least 24 hours, for which the provider recognises a key.
+    /// Default: `"24h"`.
     pub(crate) retention: Option<Span>,
     /// Time that requests under way get at shutdown. Default: `"10s"`.
     pub(crate) drain: Option<Span>,

@@ -265,7 +265,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let wanted = Wanted { missing, other: besides, cache, lease_min };
     let opened = store::open(&store, wanted).await?;
     let accepted = if flags.accept_changed_keys { Changed::Accept } else { Changed::Refuse };
-    Contract::of(&rules).keep(&*opened.store, accepted).await?;
+    Contract::of(&rules).keep(&opened.all(), accepted).await?;
+    contract::warn_if_forgotten(&*opened.store);
     let watched = watch.store(&opened);
     let targets: Vec<String> = rules.upstreams.iter().map(ToString::to_string).collect();
     let started = Gateway::start_at(claim, Arc::clone(&watched), &listening, rules);
@@ -345,7 +346,7 @@ async fn reload(
         let file = File::read(path)?;
         let (rules, ring) = (rules(&file)?, file.sealing.ring()?);
         opened.check_keys(ring.as_ref())?;
-        Contract::of(&rules).keep(&*opened.store, Changed::Refuse).await?;
+        Contract::of(&rules).keep(&opened.all(), Changed::Refuse).await?;
         gateway.reload(rules)?;
         opened.replace_keys(ring);
         Ok(())

@@ -243,9 +243,7 @@ fn nothing_blocked(stage: &Stage) {
         if !world.is_alive(attempt.process) {
             continue;
         }
-        if !attempt.was_called && attempt.came_back {
-            world.note(Event::CameBack, || format!("key {at}, {:?}", record.fence));
-        } else if !attempt.was_called {
+        if !attempt.was_called {
             world.violation(|| {
                 let late = if attempt.came_late { " (its reservation came late)" } else { "" };
                 format!(

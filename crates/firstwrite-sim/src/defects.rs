@@ -103,7 +103,7 @@ impl Defect {
     pub fn first_seed(self) -> u64 {
         match self {
             Self::SqlCompletesTwice | Self::ReleaseIgnoresFence => 7,
-            Self::ProbeHasNoPatience => 26_528,
+            Self::ProbeHasNoPatience => 17_370,
             Self::SweepForgetsPollers => 23,
             Self::ReleaseForgetsPollers => 976,
             Self::LateOwnerIsRefused => 5_625,
@@ -113,7 +113,7 @@ impl Defect {
             Self::CutIsWhole => 12,
             Self::ProxyErrorIsUpstreams => 42,
             Self::SqlIgnoresFence => 26_691,
-            Self::CompleteIgnoresFence => 5_888,
+            Self::CompleteIgnoresFence => 905,
             Self::SweepFrees => 644,
             Self::UncertainIsReleased => 4,
             Self::ReservationNotDurable => 3,
@@ -125,8 +125,8 @@ impl Defect {
             Self::MessageDoubtDropped => 110,
             Self::NotThereIsRefused => 48,
             Self::AbsenceIgnoresEvidence => 1_552,
-            Self::NamelessIsNobodys => 3_604,
-            Self::AccountReachesToNow => 5_389,
+            Self::NamelessIsNobodys => 2_450,
+            Self::AccountReachesToNow => 7_035,
             Self::FirstPageIsAll => 2_410,
             Self::PendingIsMade => 8_550,
             Self::OlderIsProof => 602,

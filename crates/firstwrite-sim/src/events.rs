@@ -38,7 +38,6 @@ events! {
     LostBefore => "a step was lost on its way to the store",
     LostAfter => "a step was applied and its acknowledgement lost",
     LateApplied => "a lost step arrived late",
-    CameBack => "a reservation arrived after it was taken back",
     StoreAway => "the store went away",
     ClockStep => "the store's clock stepped",
     RetentionJump => "a day passed at once",

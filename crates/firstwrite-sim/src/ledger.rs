@@ -126,8 +126,6 @@ pub(crate) struct AttemptBook {
     pub(crate) lapses_at: Instant,
     /// Time at which its process knew the upstream's answer, or that there is none.
     pub(crate) answered: Option<Instant>,
-    /// True if its reservation arrived again after it was taken back: its process had given up the first write.
-    pub(crate) came_back: bool,
     /// True if its reservation arrived after its process had given up waiting for it.
     pub(crate) came_late: bool,
 }
@@ -166,16 +164,12 @@ impl Ledger {
             since: Instant::now(),
             lapses_at: Instant::now() + lease,
             answered: None,
-            came_back: false,
             was_called: false,
             called_for: None,
             knows_outcome: false,
             came_late: false,
         };
-        self.attempts
-            .entry(fence.as_u64())
-            .and_modify(|book| book.came_back = true)
-            .or_insert(book);
+        self.attempts.entry(fence.as_u64()).or_insert(book);
         self.keys[key].doubt = None;
     }
 

@@ -35,6 +35,9 @@ pub struct ProbeForm {
     /// The statuses by which the server says that it has no such thing, without a list: 204, 404 or 410. None
     /// unless set: a server also says 404 of a path that is wrong, and of everything while it is being moved.
     pub absent_statuses: Vec<StatusCode>,
+    /// States that an empty list, where nothing in the answer says that there is more, means *no*. Unless set it
+    /// says nothing: an API that is asked with the token of another account lists nothing of this one.
+    pub empty_is_absent: bool,
 }
 
 impl ProbeForm {
@@ -54,6 +57,9 @@ impl ProbeForm {
             return Err(
                 "absent_statuses is for a probe without list: a list is empty, or proves nothing",
             );
+        }
+        if self.list.is_none() && self.empty_is_absent {
+            return Err("empty_is_absent is about a list; set list, or leave it out");
         }
         let may_say_absent = |status: &StatusCode| {
             matches!(*status, StatusCode::NO_CONTENT | StatusCode::NOT_FOUND | StatusCode::GONE)
@@ -81,7 +87,8 @@ impl ProbeForm {
     }
 
     /// Returns the entry of the request that was made at `asked_at` under `wire_key`, or `None` if the list
-    /// is empty and everything else in the answer, its headers included, is known to be harmless.
+    /// is empty, [`Self::empty_is_absent`] is set, and everything else in the answer, its headers included, is
+    /// known to be harmless.
     ///
     /// Every other answer proves nothing: two entries under the key, a list of other entries, which may be
     /// one page of many, an empty page of many, or an entry that is not decided. The error says which.
@@ -131,6 +138,11 @@ impl ProbeForm {
         document: &Value,
         list: &Pointer,
     ) -> Result<(), Cow<'static, str>> {
+        if !self.empty_is_absent {
+            return Err("its list is empty, which may be that of another account; only \
+                        empty_is_absent states that it means no"
+                .into());
+        }
         let (paging, harmless) = (None, &self.harmless[..]);
         let stated = ListAnswer { headers, document, list, paging, harmless }
             .check(Position::End)
@@ -184,7 +196,8 @@ mod tests {
 
     fn form(list: Option<&str>, key: Option<&str>) -> ProbeForm {
         let pointer = |text: &str| text.parse().unwrap();
-        ProbeForm { list: list.map(pointer), key: key.map(pointer), ..ProbeForm::default() }
+        let (list, key) = (list.map(pointer), key.map(pointer));
+        ProbeForm { empty_is_absent: list.is_some(), list, key, ..ProbeForm::default() }
     }
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
@@ -208,6 +221,21 @@ mod tests {
             ..form(Some("/a"), Some("/k"))
         };
         assert!(listed.check().is_err());
+    }
+
+    /// An API that is asked with the token of another account lists nothing.
+    #[test]
+    fn an_empty_list_says_no_only_where_it_is_stated() {
+        let stated = form(Some("/data"), Some("/key"));
+        let unstated = ProbeForm { empty_is_absent: false, ..stated.clone() };
+        let empty = json!({"data": []});
+        assert_eq!(stated.find(&NO_HEADERS, &empty, "k", NOW), Ok(None));
+        let silent = unstated.find(&NO_HEADERS, &empty, "k", NOW).unwrap_err();
+        assert!(silent.contains("another account"), "{silent}");
+        let ours = json!({"data": [{"key": "k"}]});
+        assert_eq!(unstated.find(&NO_HEADERS, &ours, "k", NOW), Ok(Some(&ours["data"][0])));
+        let single = ProbeForm { empty_is_absent: true, ..form(None, Some("/key")) };
+        assert!(unstated.check().is_ok() && single.check().is_err());
     }
 
     #[test]

@@ -9,6 +9,11 @@ pub struct Terms {
     pub timeout: Duration,
     /// Time for which the destination recognises a wire key and repeats its first answer. Zero means not at
     /// all: a message that may have arrived is then never sent again by itself.
+    ///
+    /// The time for which the destination really recognises keys must not be longer than a key lives here, the
+    /// shortest `retention` of the policies that enqueue messages for it and what `after_retention` adds: the wire
+    /// key is the same for ever, so a second order under a key that is free again would be answered with the first
+    /// one's payment. Nothing that is given a store alone can compare the two.
     pub dedupe_for: Duration,
     /// True if the destination can be asked whether a message had its effect.
     pub can_be_asked: bool,

@@ -25,6 +25,7 @@ fn probe(url: &str) -> ProbeSettings {
         form: ProbeForm {
             list: Some("/data".parse().unwrap()),
             key: Some("/key".parse().unwrap()),
+            empty_is_absent: true,
             ..ProbeForm::default()
         },
         grace: Duration::from_mins(2),

@@ -82,6 +82,15 @@ impl Destinations {
         self.0.is_empty() || self.0.iter().any(|section| section.name == name)
     }
 
+    /// Names the destinations whose probe takes an empty list for a *no*.
+    pub(crate) fn believing_empty_lists(&self) -> impl Iterator<Item = String> {
+        let believing = self.0.iter().filter(|section| {
+            let KindSection::Http(http) = &section.kind else { return false };
+            http.believes_empty_lists()
+        });
+        believing.map(|section| format!("destination {}", section.name))
+    }
+
     /// Makes the destinations: reads what is secret, and checks each as a whole.
     pub(crate) fn build(&self) -> Result<Vec<Destination>, UsageError> {
         let build = |section: &Section| {

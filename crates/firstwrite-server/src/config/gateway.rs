@@ -16,6 +16,7 @@ use firstwrite_gateway::{
 use serde::{Deserialize, Serialize};
 
 use super::given::{Given, read_file};
+use super::lives::{key_life, outlived};
 use super::{Listen, SPAN_MIN, Span, StoreUrl, UsageError, span_or};
 use crate::telemetry::Collector;
 
@@ -450,6 +451,8 @@ impl GatewaySection {
             base = section.policy(&base).map_err(wrong)?;
             base_extras = section.extras(&base_extras, &calling).map_err(wrong)?;
         }
+        let base_dedupe = self.default.as_ref().and_then(|section| section.dedupe_for(None));
+        check_life(base_dedupe, &base).map_err(|what| wrong("gateway.default", what))?;
         let is_open = self.default.as_ref().is_some_and(|section| section.unprotected.is_some());
         let mut operations = if is_open {
             Operations::only_named()
@@ -474,6 +477,7 @@ impl GatewaySection {
             } else {
                 let wrong = |what| wrong(&name, what);
                 let policy = section.policy(&base).map_err(wrong)?;
+                check_life(section.dedupe_for(base_dedupe), &policy).map_err(wrong)?;
                 let extras = section.extras(&base_extras, &calling).map_err(wrong)?;
                 operations.protected(method, &pattern, policy, extras)
             };
@@ -497,10 +501,23 @@ impl GatewaySection {
             reason.contains("grpc") && !reason.contains("grpc-web")
         };
         let section = self.operations.iter().chain(&self.default).find(is_grpc)?;
-        Some(section.operation.as_ref().map_or_else(
-            || "gateway.default".to_owned(),
-            |OperationName { method, pattern }| format!("{method} {pattern}"),
-        ))
+        Some(section.shown())
+    }
+
+    /// Names the operations whose probe takes an empty list for a *no*.
+    pub(crate) fn believing_empty_lists(&self) -> impl Iterator<Item = String> {
+        let sections = self.default.iter().chain(&self.operations);
+        sections.filter(|section| section.believes_empty_lists()).map(OperationSection::shown)
+    }
+}
+
+/// Refuses an API that recognises a key for longer than the key lives here.
+fn check_life(dedupe_for: Option<Duration>, policy: &Policy) -> Result<(), String> {
+    match dedupe_for {
+        Some(dedupe_for) if dedupe_for > key_life(policy) => {
+            Err(outlived(dedupe_for, key_life(policy)))
+        }
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -1,4 +1,6 @@
-//! Compares how long destinations recognise a key with how long a key lives here.
+//! Compares how long destinations and APIs recognise a key with how long a key lives here.
+
+use std::time::Duration;
 
 use firstwrite::worker::Destination;
 use firstwrite::{AfterRetention, Policy};
@@ -9,22 +11,33 @@ impl File {
     /// Refuses a destination that recognises a key for longer than the key lives here: a later request under
     /// the same key would be answered with the effect of the earlier one.
     pub(crate) fn check_lives(&self, destinations: &[Destination]) -> Result<(), UsageError> {
-        let lives =
-            self.gateway.policies()?.into_iter().map(|policy| match policy.after_retention {
-                AfterRetention::Fresh => policy.retention,
-                AfterRetention::Refuse(span) => policy.retention.saturating_add(span),
-            });
-        let shortest = lives.min().unwrap_or(Policy::RETENTION_DEFAULT);
+        let lives = self.gateway.policies()?;
+        let shortest = lives.iter().map(key_life).min().unwrap_or(Policy::RETENTION_DEFAULT);
         match destinations.iter().find(|one| one.terms().dedupe_for > shortest) {
             None => Ok(()),
             Some(one) => Err(UsageError::new(format!(
-                "destination {}: dedupe_for is {}, and a key is free again after {}: a second order under it \
-                 would be answered with the first one's payment; make retention at least as long (under \
-                 [gateway.default], also for the operations of an application of your own)",
+                "destination {}: {} (under [gateway.default], also for the operations of an application of your own)",
                 one.name(),
-                humantime::format_duration(one.terms().dedupe_for),
-                humantime::format_duration(shortest)
+                outlived(one.terms().dedupe_for, shortest)
             ))),
         }
     }
+}
+
+/// Returns the time after which a key is free again.
+pub(super) fn key_life(policy: &Policy) -> Duration {
+    match policy.after_retention {
+        AfterRetention::Fresh => policy.retention,
+        AfterRetention::Refuse(span) => policy.retention.saturating_add(span),
+    }
+}
+
+/// The complaint about an API or a destination that recognises a key for longer than it lives.
+pub(super) fn outlived(dedupe_for: Duration, life: Duration) -> String {
+    format!(
+        "dedupe_for is {}, and a key is free again after {}: a second order under it would be answered with the \
+         first one's payment; make retention at least as long",
+        humantime::format_duration(dedupe_for),
+        humantime::format_duration(life)
+    )
 }

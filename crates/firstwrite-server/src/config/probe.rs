@@ -17,6 +17,7 @@ pub(super) struct FormSettings<'a> {
     pub(super) times: Option<Times>,
     pub(super) harmless: &'a [String],
     pub(super) absent_statuses: &'a [u16],
+    pub(super) empty_is_absent: bool,
 }
 
 impl FormSettings<'_> {
@@ -50,6 +51,7 @@ impl FormSettings<'_> {
                 .map(|text| parse("harmless", text))
                 .collect::<Result<_, _>>()?,
             absent_statuses: self.absent_statuses.iter().map(status).collect::<Result<_, _>>()?,
+            empty_is_absent: self.empty_is_absent,
         })
     }
 }

@@ -115,6 +115,9 @@ struct RecordsSection {
     /// Body of that answer, with `{provider_id}` for the provider's id. Without it, the provider's own
     /// entry.
     body: Option<String>,
+    /// Media type of `body`. The provider's id is spelt as inside a JSON string, whatever the type. Default: that of
+    /// JSON.
+    content_type: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -451,7 +454,15 @@ impl RecordsSection {
             Some(text) => AnswerBody::Template(text.clone().into()),
             None => AnswerBody::Entry,
         };
-        let content_type = HeaderValue::from_static("application/json");
+        let content_type = match &self.content_type {
+            Some(_) if self.body.is_none() => {
+                let why = "content_type is that of body; set body, or leave it out";
+                return Err(why.to_owned());
+            }
+            Some(text) => HeaderValue::from_str(text)
+                .map_err(|_cause| "content_type: it cannot stand in a header".to_owned())?,
+            None => HeaderValue::from_static("application/json"),
+        };
         let answer = AnswerTemplate { status, content_type, body };
         let mut scope = RecordScope::new(&self.step, "", answer);
         scope.operations.clone_from(&self.operations);

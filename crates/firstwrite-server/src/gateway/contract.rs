@@ -4,10 +4,13 @@
 //! refused until the operator accepts it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use firstwrite_core::Store;
-use firstwrite_core::documents::{DocumentChange, DocumentContent, DocumentName, DocumentStep};
+use firstwrite_core::documents::{
+    Document, DocumentChange, DocumentContent, DocumentName, DocumentStep,
+};
 use firstwrite_gateway::{ForwardedKey, Rules};
 use serde::{Deserialize, Serialize};
 
@@ -54,17 +57,40 @@ impl Contract {
         }
     }
 
-    /// Compares with the settings that `store` remembers and keeps these. A store without documents remembers
-    /// nothing.
-    pub(super) async fn keep(&self, store: &dyn Store, changed: Changed) -> anyhow::Result<()> {
-        let Some(documents) = store.documents() else { return Ok(()) };
+    /// Compares with the settings that the stores remember and keeps these in all of them, or in none. A store
+    /// without documents remembers nothing. While records move there are two.
+    pub(super) async fn keep(
+        &self,
+        stores: &[Arc<dyn Store>],
+        changed: Changed,
+    ) -> anyhow::Result<()> {
         let name = DocumentName::of(&["contract", &self.service]);
-        let found = documents.read(KIND, &[name]).await?.pop().flatten();
+        let mut changes = Vec::new();
+        for documents in stores.iter().filter_map(|store| store.documents()) {
+            let found = documents.read(KIND, &[name]).await?.pop().flatten();
+            if let Some(step) = self.change(found, changed)? {
+                changes.push((documents, DocumentChange { name, step }));
+            }
+        }
+        for (documents, change) in changes {
+            if documents.put(KIND, &[change]).await? == [None] {
+                bail!("another gateway wrote its settings at the same moment; start again");
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what to write over `found`, the note of a store; `None` if it says the same.
+    fn change(
+        &self,
+        found: Option<Document>,
+        changed: Changed,
+    ) -> anyhow::Result<Option<DocumentStep>> {
         let known =
             found.as_ref().map(|found| serde_json::from_slice::<Self>(&found.content.bytes));
         let known = known.transpose().context("the store's note of the gateway's settings")?;
         if known.as_ref() == Some(self) {
-            return Ok(());
+            return Ok(None);
         }
         let differences = known.map(|known| self.differences(&known)).unwrap_or_default();
         if !differences.is_empty() {
@@ -78,15 +104,10 @@ impl Contract {
             tracing::warn!("{all}: keys that were used before may run again, as accepted");
         }
         let content = DocumentContent { bytes: serde_json::to_vec(self)?, expires_at: None };
-        let step = match found {
+        Ok(Some(match found {
             Some(found) => DocumentStep::Replace(found.edition, content),
             None => DocumentStep::Add(content),
-        };
-        let put = documents.put(KIND, &[DocumentChange { name, step }]).await?;
-        if put == [None] {
-            bail!("another gateway wrote its settings at the same moment; start again");
-        }
-        Ok(())
+        }))
     }
 
     /// Names what differs from `known` in a way that matters.
@@ -126,6 +147,16 @@ impl Contract {
     }
 }
 
+/// Warns if a store remembers no settings: then nothing notices that they change.
+pub(super) fn warn_if_forgotten(store: &dyn Store) {
+    if store.documents().is_none() {
+        tracing::warn!(
+            "this store remembers no settings: a start with another forward_key, another bind_to_principal or other \
+             names of tenants is not refused, and would run keys again that were used"
+        );
+    }
+}
+
 /// Returns true if `is` names every caller as `was` did: there are only more issuers beside others. A token of an
 /// issuer that is not known is refused.
 fn is_extended(was: &[String], is: &[String]) -> bool {
@@ -147,6 +178,10 @@ mod tests {
         Contract { service, forward_key, binds_others, binds, tenants: None }
     }
 
+    fn memory() -> Arc<dyn Store> {
+        Arc::new(MemoryStore::new(|| Timestamp::from_millis(0)))
+    }
+
     fn naming(tenants: &[&str]) -> Contract {
         let tenants = tenants.iter().map(|text| (*text).to_owned()).collect();
         Contract { tenants: Some(tenants), ..contract("derived", false, &[]) }
@@ -154,7 +189,7 @@ mod tests {
 
     #[tokio::test]
     async fn other_names_for_callers_are_refused_until_they_are_accepted() {
-        let store = MemoryStore::new(|| Timestamp::from_millis(0));
+        let store = [memory()];
         // A note from before names were kept.
         let former = contract("derived", false, &[]);
         former.keep(&store, Changed::Refuse).await.unwrap();
@@ -184,7 +219,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_change_that_makes_used_keys_unknown_is_refused_until_it_is_accepted() {
-        let store = MemoryStore::new(|| Timestamp::from_millis(0));
+        let store = [memory()];
         let first = contract("derived", false, &[("POST /pay", true)]);
         first.keep(&store, Changed::Refuse).await.unwrap();
         first.keep(&store, Changed::Refuse).await.unwrap();
@@ -207,12 +242,28 @@ mod tests {
 
     #[tokio::test]
     async fn what_changes_no_key_and_other_services_are_let_in() {
-        let store = MemoryStore::new(|| Timestamp::from_millis(0));
+        let store = [memory()];
         contract("derived", false, &[]).keep(&store, Changed::Refuse).await.unwrap();
         let named = contract("derived", false, &[("POST /pay", false)]);
         named.keep(&store, Changed::Refuse).await.unwrap();
         let other = Contract { service: "other".into(), ..contract("original", true, &[]) };
         other.keep(&store, Changed::Refuse).await.unwrap();
         named.keep(&store, Changed::Refuse).await.unwrap();
+    }
+
+    /// While records move, either store may be the one that knows.
+    #[tokio::test]
+    async fn what_one_of_two_stores_remembers_is_written_into_both_or_neither() {
+        let (old, new) = (memory(), memory());
+        let first = contract("derived", false, &[]);
+        first.keep(&[Arc::clone(&old)], Changed::Refuse).await.unwrap();
+        let other = contract("original", false, &[]);
+        for both in [[Arc::clone(&old), Arc::clone(&new)], [Arc::clone(&new), Arc::clone(&old)]] {
+            let refused = other.keep(&both, Changed::Refuse).await.unwrap_err().to_string();
+            assert!(refused.contains("forward_key was \"derived\""), "{refused}");
+        }
+        // The refusal left nothing behind in the new one.
+        first.keep(&[Arc::clone(&new), old], Changed::Refuse).await.unwrap();
+        assert!(other.keep(&[new], Changed::Refuse).await.is_err(), "it moved");
     }
 }

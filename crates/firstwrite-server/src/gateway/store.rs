@@ -36,6 +36,8 @@ pub(super) struct Opened {
     pub(super) is_away: watch::Receiver<bool>,
     /// The cache in front of it, if there is one.
     pub(super) cached: Option<Arc<CachedStore>>,
+    /// The second store, in which records are looked up while they move.
+    other: Option<Arc<dyn Store>>,
     sealed: Option<Arc<SealedStore>>,
     trying: JoinHandle<()>,
 }
@@ -46,10 +48,12 @@ pub(super) async fn open(named: &NamedStore, wanted: Wanted) -> anyhow::Result<O
     let url = &named.url;
     let opening::Opened { store: mut plain, is_new } =
         opening::open_for_service(url, wanted.missing, wanted.lease_min).await?;
-    if let Some(other) = &wanted.other {
-        let other = open_within(&other.address(), wanted.lease_min).await;
-        let other = other.map_err(|error| opening::unopened(&error))?;
-        plain = Arc::new(MovingStore::new(plain, other));
+    let mut other = None;
+    if let Some(url) = &wanted.other {
+        let opened = open_within(&url.address(), wanted.lease_min).await;
+        let opened = opened.map_err(|error| opening::unopened(&error))?;
+        plain = Arc::new(MovingStore::new(plain, Arc::clone(&opened)));
+        other = Some(opened);
     }
     let mut scope = None;
     if wanted.cache.is_some() {
@@ -78,10 +82,15 @@ pub(super) async fn open(named: &NamedStore, wanted: Wanted) -> anyhow::Result<O
     if let Some(sealed) = &sealed {
         store = Arc::clone(sealed) as Arc<dyn Store>;
     }
-    Ok(Opened { store, is_new, is_away, cached, sealed, trying })
+    Ok(Opened { store, is_new, is_away, cached, other, sealed, trying })
 }
 
 impl Opened {
+    /// The stores that know keys: this one, and while records move the other one.
+    pub(super) fn all(&self) -> Vec<Arc<dyn Store>> {
+        [&self.store].into_iter().chain(&self.other).cloned().collect()
+    }
+
     /// Refuses keys where there were none, and none where there were some: what stands in front of a store
     /// is decided when it is opened.
     pub(super) fn check_keys(&self, ring: Option<&KeyRing>) -> anyhow::Result<()> {

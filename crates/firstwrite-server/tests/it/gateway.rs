@@ -206,7 +206,8 @@ fn an_answer_that_the_provider_lost_is_asked_for(folder: &Folder) {
     let provider = folder.provider(&[]);
     let settings = "[[gateway.operations]]\noperation = 'POST /v1/payments'\n\
         on_lost_answer = { probe = { url = '/v1/payments?idempotency_key={key}', \
-        list = '/data', key = '/idempotency_key', made = 'all', at = 'none', status = 201 } }\n";
+        list = '/data', key = '/idempotency_key', made = 'all', at = 'none', empty_is_absent = true, \
+        status = 201 } }\n";
     let gateway = gateway(folder, &provider, settings);
     behave(&provider, r#"{"lose_answers":"always"}"#);
     let made = gateway.answer(&pay("order-1"));
@@ -397,6 +398,58 @@ fn a_destination_that_remembers_a_key_longer_than_it_lives_is_refused() {
         let checked = folder.run(&["check", "--config", "f.toml"]);
         assert_eq!(checked.status.success(), holds, "{settings}{}", stderr(&checked));
         assert_eq!(stderr(&checked).contains("destination bank: dedupe_for"), !holds);
+    }
+}
+
+/// The key that is forwarded is the same for ever.
+#[test]
+fn an_api_that_remembers_a_key_longer_than_it_lives_is_refused() {
+    let folder = Folder::new();
+    let default = |more: &str| format!("[gateway.default]\n{more}\n");
+    let operation = |more: &str| format!("[[gateway.operations]]\noperation = 'POST /a'\n{more}\n");
+    let week = default("retention = '7days'\ndedupe_for = '7days'");
+    for (settings, refused) in [
+        (operation("dedupe_for = '24h'"), None),
+        (operation("dedupe_for = '25h'"), Some("POST /a")),
+        (operation("dedupe_for = '25h'\nafter_retention = { refuse = '1h' }"), None),
+        (default("dedupe_for = '25h'"), Some("gateway.default")),
+        (week.clone(), None),
+        (format!("{week}{}", operation("retention = '1day'")), Some("POST /a")),
+        (format!("{week}{}", operation("retention = '1day'\ndedupe_for = '1h'")), None),
+    ] {
+        let text = format!("store = 'sqlite:a.db'\n{settings}");
+        fs::write(folder.path().join("f.toml"), &text).unwrap();
+        let gateway = ["gateway", "--upstream", "http://127.0.0.1:9", "--tenants", "single"];
+        let checked = folder.run(&["check", "--config", "f.toml"]);
+        assert_eq!(checked.status.success(), refused.is_none(), "{text}{}", stderr(&checked));
+        let Some(name) = refused else { continue };
+        let started = folder.run(&[&gateway[..], &["--config", "f.toml"]].concat());
+        assert_eq!(started.status.code(), Some(2), "{text}");
+        for said in [stderr(&checked), stderr(&started)] {
+            assert!(said.contains(name) && said.contains("dedupe_for is"), "{said}");
+        }
+    }
+}
+
+/// With the token of another account every list is empty.
+#[test]
+fn a_probe_that_believes_empty_lists_is_named() {
+    let folder = Folder::new();
+    let listed = "list = '/data', key = '/key', made = 'all', at = 'none'";
+    let settings = |more: &str| {
+        format!(
+            "[destinations.bank]\nkind = 'http'\nurl = 'https://b/'\n\
+             probe = {{ url = 'https://b/{{key}}', id = '/id', {listed}{more} }}\n\
+             [[gateway.operations]]\noperation = 'POST /a'\n\
+             on_lost_answer = {{ probe = {{ url = '/{{key}}', {listed}{more} }} }}\n"
+        )
+    };
+    for (more, is_named) in [("", false), (", empty_is_absent = true", true)] {
+        fs::write(folder.path().join("f.toml"), settings(more)).unwrap();
+        let checked = folder.run(&["check", "--config", "f.toml"]);
+        assert!(checked.status.success(), "{}", stderr(&checked));
+        let named = "probes        destination bank, POST /a: an empty list means";
+        assert_eq!(stdout(&checked).contains(named), is_named, "{}", stdout(&checked));
     }
 }
 

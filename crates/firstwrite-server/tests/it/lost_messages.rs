@@ -24,7 +24,8 @@ fn settings(folder: &Folder, provider: &Demo, more: &str) {
 fn probe(provider: &Demo) -> String {
     let asking = format!("http://{}/v1/payments?idempotency_key={{key}}", provider.address);
     format!(
-        "probe = {{ url = '{asking}', list = '/data', key = '/idempotency_key', made = 'all', at = 'none', id = '/id' }}"
+        "probe = {{ url = '{asking}', list = '/data', key = '/idempotency_key', made = 'all', at = 'none', \
+         empty_is_absent = true, id = '/id' }}"
     )
 }
 

@@ -41,6 +41,7 @@ mod postgres_server;
 mod problems;
 mod process;
 mod provider;
+mod put_back;
 mod reconcile;
 mod redis;
 mod redis_history;

@@ -218,3 +218,56 @@ fn the_config_file_names_the_other_store_too() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("exclude each other"), "{}", stderr(&refused));
 }
+
+/// The keys that were used in the old store would run again in the new one as well.
+#[test]
+fn settings_that_the_old_store_remembers_hold_in_the_new_one() {
+    let folder = Folder::new();
+    let (old, new) = ("sqlite:old.db", "sqlite:new.db");
+    create(&folder, new);
+    let mut scene = Scene::new(&folder, "");
+    let first = start(&scene, old, &[]);
+    first.terminate();
+    assert!(first.end().success());
+    let moving = [
+        "gateway",
+        "--config",
+        "gateway.toml",
+        "--listen",
+        "127.0.0.1:0",
+        "--tenants",
+        "authorization",
+        "--store",
+        new,
+        "--moving-from",
+        old,
+    ];
+    scene = Scene::before(&folder, scene.upstream, "forward_key = 'original'\n");
+    let refused = folder.refuse(&moving);
+    assert!(stderr(&refused).contains("forward_key was \"derived\""), "{}", stderr(&refused));
+    scene = Scene::before(&folder, scene.upstream, "");
+    let moved = start(&scene, new, &["--moving-from", old]);
+    moved.terminate();
+    assert!(moved.end().success());
+    let _changed = Scene::before(&folder, scene.upstream, "forward_key = 'original'\n");
+    let alone = folder.refuse(&moving[..9]);
+    assert!(stderr(&alone).contains("forward_key was \"derived\""), "{}", stderr(&alone));
+}
+
+crate::database::on_redis! {
+    a_gateway_says_that_its_store_remembers_no_settings,
+}
+
+fn a_gateway_says_that_its_store_remembers_no_settings(folder: &Folder) {
+    let _scene = Scene::new(folder, "");
+    let log = folder.path().join("gateway.log");
+    let mut command = crate::process::firstwrite(folder);
+    command.args(["gateway", "--create", "--config", "gateway.toml", "--listen", "127.0.0.1:0"]);
+    command.args(["--tenants", "authorization", "--store", folder.store(), "--log", "warn"]);
+    let gateway = Demo::logging_to(&mut command, std::fs::File::create(&log).unwrap());
+    gateway.terminate();
+    assert!(gateway.end().success());
+    let said = std::fs::read_to_string(&log).unwrap();
+    let warnings = said.lines().filter(|line| line.contains("remembers no settings")).count();
+    assert_eq!(warnings, 1, "{said}");
+}

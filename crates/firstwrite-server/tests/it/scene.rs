@@ -22,7 +22,7 @@ pub(crate) const SHORT_LEASE: &str = "[gateway.default]\nlease = '2s'\n";
 /// Somebody who can be asked, and whose "no" is believed soon.
 pub(crate) const PROBE: &str = "answer_within = '3s'\n[gateway.default]\nlease = '2s'\n\
     on_lost_answer = { probe = { url = '/payments?key={key}', list = '/data', key = '/key', made = 'all', at = 'none', status = 201, \
-    grace = '4s' } }\n";
+    empty_is_absent = true, grace = '4s' } }\n";
 
 /// Enough for a lease to run out many times.
 const ASKED_MAX: usize = 500;

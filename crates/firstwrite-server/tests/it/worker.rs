@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use crate::database::{on_dynamodb, on_every_store};
-use crate::open_records::{document, json, keys, leave_lapsed_records};
+use crate::open_records::{document, json, leave_lapsed_records};
 use crate::process::{Folder, firstwrite, stderr, stdout};
 
 on_every_store! {
@@ -48,7 +48,7 @@ fn one_turn_frees_and_marks_and_says_so(folder: &Folder) {
 }
 
 /// A running worker; killed when dropped.
-struct Worker(Child);
+pub(crate) struct Worker(pub(crate) Child);
 
 impl Drop for Worker {
     fn drop(&mut self) {

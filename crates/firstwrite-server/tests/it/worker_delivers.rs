@@ -75,7 +75,8 @@ fn a_lost_answer_is_asked_about(folder: &Folder) {
     let asking = format!("http://{}/v1/payments?idempotency_key={{key}}", provider.address);
     let probe = format!(
         "timeout = '20ms'\n\
-         probe = {{ url = '{asking}', list = '/data', key = '/idempotency_key', made = 'all', at = 'none', id = '/id' }}"
+         probe = {{ url = '{asking}', list = '/data', key = '/idempotency_key', made = 'all', at = 'none', \
+         empty_is_absent = true, id = '/id' }}"
     );
     settings(folder, &provider, &probe);
     // It is due again by the store's clock, which nobody turns here; then it is asked about.

@@ -30,6 +30,13 @@ pub(super) async fn settle(
         report.is_complete = false;
     }
     let believes_absences = believes_absences(store, books, verdicts, report).await?;
+    if !believes_absences {
+        // They are expected to be sent again, or freed, by a later run.
+        let is_absent = |verdict: &&Verdict| verdict.action == Action::NotArrived;
+        let unproven = verdicts.iter().filter(is_absent).count();
+        report.classes.absent -= unproven;
+        report.classes.unproven += unproven;
+    }
     let mut done = 0;
     for verdict in verdicts {
         let proof = match verdict.action {

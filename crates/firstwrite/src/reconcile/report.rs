@@ -121,7 +121,8 @@ pub struct ClassCounts {
     pub likely: usize,
     /// It is not there, and is not expected to be.
     pub absent: usize,
-    /// It is not there, and the account proves no absence.
+    /// It is not there, and the run proves no absence: the account contradicts it, the run reached a limit, or the
+    /// store lost history.
     pub unproven: usize,
     /// It is too early to tell.
     pub late: usize,

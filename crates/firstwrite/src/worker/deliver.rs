@@ -93,6 +93,9 @@ impl Destination {
 
 impl Deliver {
     /// Delivers what `store` holds for `destinations`. Messages to others wait.
+    ///
+    /// The policies of the layers that write to `store` are not known here: that their `retention` is at least
+    /// [`Terms::dedupe_for`] is for the caller to see to.
     pub fn new(
         store: Arc<dyn Store>,
         destinations: Vec<Destination>,

@@ -80,7 +80,7 @@ async fn a_list_says_whether_it_happened() {
         let template = format!("{}?reference={{key}}", provider.url());
         let [list, key, id] =
             ["/data", "/reference", "/charge/id"].map(|pointer| pointer.parse().unwrap());
-        let settings = ProbeSettings::list(&template, list, key, id);
+        let settings = ProbeSettings::list(&template, list, key, id).empty_is_absent();
         let probed = probe(provider.destination().probe(settings)).await;
         match expected {
             Some(expected) => assert_eq!(probed, expected, "{body}"),

@@ -119,7 +119,7 @@ pub(crate) async fn work(store: Arc<dyn Store>, to: &To) {
         let url = format!("{}/v1/payments?idempotency_key={{key}}", to.url);
         let [list, key, id] =
             ["/data", "/idempotency_key", "/id"].map(|pointer| pointer.parse().unwrap());
-        let list = ProbeSettings::list(&url, list, key, id);
+        let list = ProbeSettings::list(&url, list, key, id).empty_is_absent();
         http = http.probe(list);
     }
     let provider = Destination::new("provider", terms, Arc::new(http.build().unwrap()));

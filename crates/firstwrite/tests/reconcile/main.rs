@@ -8,6 +8,7 @@ mod doubts;
 mod fake_accounts;
 mod pages;
 mod plants;
+mod probe_property;
 mod property;
 mod refusals;
 mod requests;

@@ -47,10 +47,15 @@ enum Plant {
     FutureIsBelieved,
     /// Entries of one id are one entry.
     SharedIdIsRepetition,
+    /// What was copied to another store in the middle of the world is as young as the copy, and the account is asked
+    /// for from the grace before it.
+    CopyIsYoung,
 }
 
 impl Plant {
-    const ALL: [Self; 15] = [
+    /// `Contradiction::SharedId` is not among them: behind it, entries that share an id still count each by itself,
+    /// and are named or nameless. That they do is planted as `SharedIdIsRepetition`.
+    const ALL: [Self; 16] = [
         Self::Ignores(Contradiction::MissingThere),
         Self::Ignores(Contradiction::Differs),
         Self::Ignores(Contradiction::ForeignKey),
@@ -66,6 +71,7 @@ impl Plant {
         Self::NoGrace,
         Self::FutureIsBelieved,
         Self::SharedIdIsRepetition,
+        Self::CopyIsYoung,
     ];
 
     /// What the planted rule makes of a verdict.
@@ -88,17 +94,49 @@ impl Plant {
 
 /// What is true of an entry of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Truth {
+pub(crate) enum Truth {
     Paid,
     NotPaid,
     Pending,
 }
 
-struct World {
-    ours: Vec<Ours>,
-    truths: Vec<Truth>,
-    ledger: Vec<Entry>,
-    now: Timestamp,
+/// What our books know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Messages with amounts, and no currency.
+    Messages,
+    /// The same with a currency, which the account has too.
+    WithCurrency,
+    /// Messages that say nothing of amounts.
+    WithoutAmounts,
+    /// Uncertain and completed records: they know neither amounts nor the provider's ids.
+    Records,
+}
+
+impl Kind {
+    const ALL: [Self; 6] = [
+        Self::Records,
+        Self::Messages,
+        Self::WithCurrency,
+        Self::Records,
+        Self::Messages,
+        Self::WithoutAmounts,
+    ];
+
+    /// Returns true if these books can tell that this account is wrong. Nothing but an amount tells a payment that
+    /// was filed under the key of another from that one's own.
+    fn can_judge(self, account: Account) -> bool {
+        account != Account::MisfiledKeys || matches!(self, Self::Messages | Self::WithCurrency)
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct World {
+    kind: Kind,
+    pub(crate) ours: Vec<Ours>,
+    pub(crate) truths: Vec<Truth>,
+    pub(crate) ledger: Vec<Entry>,
+    pub(crate) now: Timestamp,
     window: Window,
 }
 
@@ -107,7 +145,14 @@ fn minutes(minutes: u64) -> Duration {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    /// The world of a seed; every kind of books has its turn.
+    pub(crate) fn new(seed: u64) -> Self {
+        let kinds = Kind::ALL.len() as u64;
+        let turn = usize::try_from(seed % kinds).expect("it is a place of the array");
+        Self::of_messages(seed * 31 + 7).with(Kind::ALL[turn])
+    }
+
+    fn of_messages(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut at = Timestamp::from_millis(1_800_000_000_000);
         let (mut ours, mut truths, mut ledger) = (Vec::new(), Vec::new(), Vec::new());
@@ -192,7 +237,52 @@ impl World {
         let now = at.plus(minutes(random.u64(0..later_max)));
         let back = if random.bool() { 2 * HOUR } else { 15 * 24 * HOUR };
         let window = Window { from: ours[0].at.minus(back), until: now };
-        Self { ours, truths, ledger, now, window }
+        Self { kind: Kind::Messages, ours, truths, ledger, now, window }
+    }
+
+    /// The same with books of this kind.
+    fn with(mut self, kind: Kind) -> Self {
+        self.kind = kind;
+        for (our, number) in self.ours.iter_mut().zip(0_u8..) {
+            match kind {
+                Kind::Messages => {}
+                Kind::WithCurrency => our.currency = Some("EUR".to_owned()),
+                Kind::WithoutAmounts => our.amount = None,
+                Kind::Records => {
+                    our.record = RecordId::from_bytes([number; 16]);
+                    our.subject = Subject::Record(our.record);
+                    (our.amount, our.provider_id) = (None, None);
+                }
+            }
+        }
+        self
+    }
+
+    /// The oldest entry is no older than this.
+    pub(crate) const AGE_MAX: Duration = Duration::from_hours(15 * 24);
+
+    /// Returns true if another entry of ours was asked for under the same key.
+    pub(crate) fn shares_key(&self, our: &Ours) -> bool {
+        self.ours.iter().filter(|other| other.wire_key == our.wire_key).count() > 1
+    }
+
+    /// The account as these books compare it.
+    fn compared(&self, mut theirs: Vec<Theirs>) -> Vec<Theirs> {
+        if self.kind == Kind::WithCurrency {
+            theirs.iter_mut().for_each(|their| their.currency = Some("eur".to_owned()));
+        }
+        theirs
+    }
+
+    /// These books after they were copied to another store, without their age.
+    fn copied(&self) -> Self {
+        let mut copy = self.clone();
+        let copied_at = self.ours[self.ours.len() / 2].at;
+        copy.window.from = copied_at.minus(Rules::GRACE);
+        for our in copy.ours.iter_mut().filter(|our| our.standing == Standing::InDoubt) {
+            (our.at, our.until) = (our.at.max(copied_at), our.until.max(copied_at));
+        }
+        copy
     }
 
     /// What would be done wrongly.
@@ -260,6 +350,15 @@ async fn believed(source: &dyn Source, window: Window) -> (Vec<Theirs>, bool) {
     }
 }
 
+/// The moment to which an export reaches, as a person who knows the account states it.
+fn reach(account: Account, now: Timestamp) -> Timestamp {
+    match account {
+        Account::OldExport => now.minus(12 * HOUR),
+        Account::LateEntries => now.minus(Account::LAG),
+        _ => now,
+    }
+}
+
 fn statuses<P>(status: P) -> Made<P> {
     Made::by_status(status, &["paid"], &["failed"])
 }
@@ -276,7 +375,10 @@ async fn no_account_causes_a_wrong_and_every_planted_rule_is_caught() {
     let mut right = (0, 0);
     for account in Account::ALL {
         for seed in 0..SEEDS {
-            let world = World::new(seed * 31 + 7);
+            let world = World::new(seed);
+            if !world.kind.can_judge(account) {
+                continue;
+            }
             served.set(account, &world.ledger, world.now);
             let window = world.window;
             let sight = |is_theirs_complete| Sight {
@@ -288,19 +390,24 @@ async fn no_account_causes_a_wrong_and_every_planted_rule_is_caught() {
             };
             let rules = Rules::default();
             let export = csv(account, &world.ledger, world.now, statuses("status".to_owned()));
-            let listed = pulled(&proper, window, world.now).await;
-            let exported = pulled(&export, window, world.now).await;
+            let of = |(theirs, is_whole): (Vec<Theirs>, bool)| (world.compared(theirs), is_whole);
+            let listed = of(pulled(&proper, window, world.now).await);
+            let exported = of(pulled(&export, window, world.now).await);
             // A provider that reports no keys: ids alone name its payments.
             let mut keyless = listed.clone();
             keyless.0.iter_mut().for_each(|their| their.key = None);
-            for (theirs, is_whole) in [&listed, &exported, &keyless] {
-                let wrongs = world.wrongs(theirs, &sight(*is_whole), &rules, None);
+            let stated_until = Some(reach(account, world.now));
+            for ((theirs, is_whole), stated_until) in
+                [(&listed, None), (&exported, None), (&exported, stated_until), (&keyless, None)]
+            {
+                let sight = Sight { stated_until, ..sight(*is_whole) };
+                let wrongs = world.wrongs(theirs, &sight, &rules, None);
                 assert!(wrongs.is_right(), "{account:?}, seed {seed}: {wrongs:?}");
                 right = (right.0 + wrongs.right_absences, right.1 + wrongs.right_matches);
             }
-            let all_made = pulled(&believing, window, world.now).await;
-            let guessed = pulled(&guessing, window, world.now).await;
-            let all_dated = believed(&proper, window).await;
+            let all_made = of(pulled(&believing, window, world.now).await);
+            let guessed = of(pulled(&guessing, window, world.now).await);
+            let all_dated = of(believed(&proper, window).await);
             let mut by_id = listed.clone();
             let mut ids = BTreeSet::new();
             by_id.0.retain(|their| ids.insert(their.provider_id.clone()));
@@ -319,7 +426,17 @@ async fn no_account_causes_a_wrong_and_every_planted_rule_is_caught() {
                 sight.is_theirs_complete |= plant == Plant::PagingIsGuessed;
                 let grace = if plant == Plant::NoGrace { Duration::ZERO } else { rules.grace };
                 let rules = Rules { grace, ..rules };
-                if !world.wrongs(theirs, &sight, &rules, Some(plant)).is_right() {
+                let copied = (plant == Plant::CopyIsYoung).then(|| world.copied());
+                let wrongs = match &copied {
+                    Some(copy) => {
+                        let window = copy.window;
+                        let mut of_window = theirs.clone();
+                        of_window.retain(|their| window.contains(their.at));
+                        copy.wrongs(&of_window, &Sight { window, ..sight }, &rules, None)
+                    }
+                    None => world.wrongs(theirs, &sight, &rules, Some(plant)),
+                };
+                if !wrongs.is_right() {
                     caught.entry(plant).or_default().insert(account);
                 }
             }

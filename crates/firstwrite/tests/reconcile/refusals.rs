@@ -60,7 +60,7 @@ fn worker(stand: &Stand, url: &str, terms: &Terms) -> Deliver {
         let probe = format!("{}/v1/payments?idempotency_key={{key}}", stand.provider.url());
         let [list, key, id] =
             ["/data", "/idempotency_key", "/id"].map(|pointer| pointer.parse().unwrap());
-        let list = ProbeSettings::list(&probe, list, key, id);
+        let list = ProbeSettings::list(&probe, list, key, id).empty_is_absent();
         settings = settings.probe(list);
     }
     let carrier = Arc::new(settings.build().unwrap());

@@ -76,6 +76,10 @@ struct ProbeSection {
     /// Statuses that mean that it did not happen, without `list`: 204, 404 or 410.
     #[serde(default)]
     absent_statuses: Vec<u16>,
+    /// States that an empty list means that it did not happen. Unless set, it says nothing: with the token of another
+    /// account every list is empty. Default: `false`.
+    #[serde(default)]
+    empty_is_absent: bool,
     /// Place of the provider's id in an entry.
     id: String,
 }
@@ -146,6 +150,13 @@ impl HttpSection {
     }
 }
 
+impl HttpSection {
+    /// Returns true if the probe takes an empty list for a *no*.
+    pub(super) fn believes_empty_lists(&self) -> bool {
+        self.probe.as_ref().is_some_and(|probe| probe.empty_is_absent)
+    }
+}
+
 impl ProbeSection {
     fn settings(&self) -> Result<ProbeSettings, String> {
         let url = named("probe.url", self.url.read())?;
@@ -158,6 +169,7 @@ impl ProbeSection {
             times: self.times,
             harmless: &self.harmless,
             absent_statuses: &self.absent_statuses,
+            empty_is_absent: self.empty_is_absent,
         };
         let form = form.form()?;
         Ok(ProbeSettings::formed(&url, form, id))

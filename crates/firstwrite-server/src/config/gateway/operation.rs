@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use firstwrite::{
@@ -36,6 +37,9 @@ pub(super) struct OperationSection {
     lease: Option<Span>,
     /// Time for which an outcome is replayed. Default: `"24h"`.
     retention: Option<Span>,
+    /// Time for which the API recognises a forwarded key. One that is longer than a key lives, `retention` and what
+    /// `after_retention` adds, is refused.
+    dedupe_for: Option<Span>,
     /// Time after the retention before a record may be deleted. Default: `"1h"`.
     slack: Option<Span>,
     /// Largest body of a request, in bytes; larger ones are refused. Default: `1048576`.
@@ -123,6 +127,10 @@ struct ProbeSection {
     /// Statuses that mean that it did not happen, without `list`: 204, 404 or 410.
     #[serde(default)]
     absent_statuses: Vec<u16>,
+    /// States that an empty list means that it did not happen. Unless set, it says nothing: with the token of another
+    /// account every list is empty. Default: `false`.
+    #[serde(default)]
+    empty_is_absent: bool,
     /// Time after giving up an attempt until a *no* is believed; longer than `answer_within`. Default: two
     /// minutes, or twice `answer_within` where that is longer.
     grace: Option<Span>,
@@ -262,6 +270,7 @@ impl OperationSection {
             ("key", self.key.is_some()),
             ("lease", self.lease.is_some()),
             ("retention", self.retention.is_some()),
+            ("dedupe_for", self.dedupe_for.is_some()),
             ("slack", self.slack.is_some()),
             ("request_bytes_max", self.request_bytes_max.is_some()),
             ("response_bytes_max", self.response_bytes_max.is_some()),
@@ -279,6 +288,24 @@ impl OperationSection {
             ("bind_to_principal", self.bind_to_principal.is_some()),
         ];
         settings.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
+
+    /// Returns the time for which the API recognises a key: what the section says, or else `base` says.
+    pub(super) fn dedupe_for(&self, base: Option<Duration>) -> Option<Duration> {
+        self.dedupe_for.map(|span| span.0).or(base)
+    }
+
+    /// Returns true if the probe takes an empty list for a *no*.
+    pub(super) fn believes_empty_lists(&self) -> bool {
+        matches!(&self.on_lost_answer, Some(LostAnswer::Probe(probe)) if probe.empty_is_absent)
+    }
+
+    /// Returns the section's name, for people.
+    pub(super) fn shown(&self) -> String {
+        self.operation.as_ref().map_or_else(
+            || "gateway.default".to_owned(),
+            |OperationName { method, pattern }| format!("{method} {pattern}"),
+        )
     }
 
     /// Tells whether the section itself asks for a key.
@@ -357,6 +384,7 @@ impl ProbeSection {
             times: self.times,
             harmless: &self.harmless,
             absent_statuses: &self.absent_statuses,
+            empty_is_absent: self.empty_is_absent,
         };
         let form = form.form()?;
         // Longer than any call that is still under way, unless set.

@@ -61,6 +61,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("at", "'/seven'"),
             ("harmless", "['/seven']"),
             ("absent_statuses", "![404]"),
+            ("empty_is_absent", "true"),
             ("id", "'/seven'"),
         ],
         ..USUAL
@@ -74,6 +75,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("times", "'unix_seconds'"),
             ("harmless", "!['/seven']"),
             ("absent_statuses", "[404]"),
+            ("empty_is_absent", "!true"),
         ],
         ..USUAL
     },

@@ -133,6 +133,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("key", "'optional'"),
             ("lease", "'7s'"),
             ("retention", "'7h'"),
+            ("dedupe_for", "!'7days'"),
             ("slack", "'7s'"),
             ("request_bytes_max", "7"),
             ("response_bytes_max", "7"),
@@ -201,6 +202,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("at", "'/seven'"),
             ("harmless", "!['/seven']"),
             ("absent_statuses", "[410]"),
+            ("empty_is_absent", "!true"),
             ("grace", "'7m'"),
         ],
         ..USUAL
@@ -215,6 +217,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("times", "'unix_seconds'"),
             ("harmless", "['/seven']"),
             ("absent_statuses", "![404]"),
+            ("empty_is_absent", "true"),
         ],
         ..USUAL
     },

@@ -72,7 +72,19 @@ pub(super) const SECTIONS: &[Section] = &[
             ("retention", "'7h'"),
             ("status", "207"),
             ("body", "'{}'"),
+            ("content_type", "!'text/plain'"),
         ],
+        ..USUAL
+    },
+    Section {
+        title: "`[reconcile.NAME.records]`",
+        before: "store = 'sqlite:a.db'\n[gateway]\nupstreams = ['http://127.0.0.1:9']\n[reconcile.s]\n\
+                 http = { url = 'http://h/', list = '/l', id = '/i', at = '/t', made = 'all', \
+                 single_page = true }\n",
+        header: "[reconcile.s.records]",
+        needs: "step = 'charge'\noperations = ['POST /a']\nbody = '{provider_id}'\n",
+        followed_by: &[WORKER, RECONCILE],
+        settings: &[("content_type", "'text/plain'")],
         ..USUAL
     },
     Section {

@@ -174,6 +174,11 @@ const REFUSED: &[(Command, &str, &str)] = &[
         "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nprobe = { url = 'http://h/{key}', id = '/id', made = 'all', absent_statuses = [401] }",
         "absent_statuses",
     ),
+    (
+        WORKER,
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nprobe = { url = 'http://h/{key}', id = '/id', made = 'all', empty_is_absent = true }",
+        "empty_is_absent is about a list",
+    ),
     (GATEWAY, "default.on_lost_answer.probe = { url = '/{key}' }", "made"),
     (
         GATEWAY,

@@ -50,7 +50,7 @@ pub(super) const SECTIONS: &[Section] = &[
         settings: &[
             ("listen", "'127.0.0.1:7'"),
             ("faults", "true"),
-            ("retention", "'7h'"),
+            ("retention", "'7days'"),
             ("drain", "'7s'"),
             ("wait_for", "'1s'"),
             ("provider", "'http://127.0.0.1:7'"),

@@ -114,7 +114,7 @@ fn a_record_is_as_long_uncertain_after_a_move_and_a_probe_waits_for_its_grace() 
     }
     let probe = "service_name = 'payments'\nanswer_within = '3s'\n[gateway.default]\nlease = '2s'\n\
         on_lost_answer = { probe = { url = '/payments?key={key}', list = '/data', key = '/key', made = 'all', at = 'none', \
-        status = 201, grace = '4s' } }\n";
+        empty_is_absent = true, status = 201, grace = '4s' } }\n";
     let scene = Scene::new(&houses.folder, probe);
     let grace = Duration::from_secs(4);
     houses.runtime.block_on(async {

@@ -45,9 +45,10 @@ impl ProbeSettings {
         Self { template: url_template.to_owned(), form: ProbeForm::default(), id }
     }
 
-    /// The URL is that of a list: 200 with an array at `list`. An empty array says that it did not happen.
-    /// One entry with the wire key at `key` says that it did, and `id` leads to its id. Any other list
-    /// says nothing: an API that ignores the filter lists what others made.
+    /// The URL is that of a list: 200 with an array at `list`. One entry with the wire key at `key` says that it
+    /// happened, and `id` leads to its id. Any other list says nothing: an API that ignores the filter lists what
+    /// others made, and one that is asked with the token of another account lists nothing. That an empty list
+    /// means that it did not happen is stated by [`Self::empty_is_absent`].
     ///
     /// In `url_template`, `{key}` is replaced by the wire key, percent-encoded:
     /// `https://api.example.com/payments?reference={key}`.
@@ -61,6 +62,14 @@ impl ProbeSettings {
     #[must_use]
     pub fn absent_on(mut self, statuses: &[StatusCode]) -> Self {
         self.form.absent_statuses = statuses.to_vec();
+        self
+    }
+
+    /// An empty list says that it did not happen. Ask once about a key that was used, with the token that the probe
+    /// has, before you set this: with the token of another account every list is empty.
+    #[must_use]
+    pub fn empty_is_absent(mut self) -> Self {
+        self.form.empty_is_absent = true;
         self
     }
 

@@ -23,7 +23,8 @@ fn one() -> Probe {
 
 fn list() -> Probe {
     let [list, key, id] = ["/data", "/key", "/id"].map(|pointer| pointer.parse().unwrap());
-    Probe::new(ProbeSettings::list("https://a.test/?q={key}", list, key, id)).unwrap()
+    let settings = ProbeSettings::list("https://a.test/?q={key}", list, key, id);
+    Probe::new(settings.empty_is_absent()).unwrap()
 }
 
 fn happened(id: &str) -> Probed {

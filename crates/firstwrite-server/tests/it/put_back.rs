@@ -1,0 +1,66 @@
+//! Two gateways, as processes, on one database: a dump that is put back under them is noticed by the one that did not
+//! write the key that is asked for, before the key runs again.
+
+use std::fs::File;
+use std::io::Seek as _;
+use std::process::{Command, Stdio};
+
+use crate::process::Folder;
+use crate::scene::{Scene, pay, said};
+
+#[test]
+fn two_gateways_on_postgres_notice_a_dump() {
+    let Some(folder) = Folder::on_postgres() else { return };
+    let url = folder.store();
+    two_gateways_notice_a_dump(&folder, || {
+        let mut dump = Command::new("pg_dump");
+        dump.args(["--clean", "--if-exists", url]);
+        let mut put_back = Command::new("psql");
+        put_back.args(["--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1", url]);
+        (dump, put_back)
+    });
+}
+
+#[test]
+fn two_gateways_on_mariadb_notice_a_dump() {
+    let Some(folder) = Folder::on_mariadb() else { return };
+    let (server, _) = folder.store().rsplit_once('/').unwrap();
+    let port = format!("--port={}", server.rsplit_once(':').unwrap().1);
+    let program = |name: &str| {
+        let mut command = Command::new(name);
+        command.args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--user=root"]);
+        command.args([&*port, folder.database().name()]);
+        command
+    };
+    two_gateways_notice_a_dump(&folder, || (program("mariadb-dump"), program("mariadb")));
+}
+
+/// `programs` makes a dump, and puts one back.
+fn two_gateways_notice_a_dump(folder: &Folder, programs: impl Fn() -> (Command, Command)) {
+    let scene = Scene::new(folder, "");
+    let (one, other) = (scene.gateway(), scene.gateway());
+    let first = one.answer(&pay("first"));
+    assert_eq!(first.status, 201);
+    let (mut dump, mut put_back) = programs();
+    let mut file = tempfile::tempfile().unwrap();
+    assert!(dump.stdout(copy(&file)).status().unwrap().success());
+    // Both have written since.
+    for (gateway, key) in [(&one, "of-one"), (&other, "of-the-other")] {
+        assert_eq!(gateway.answer(&pay(key)).status, 201);
+    }
+    file.rewind().unwrap();
+    assert!(put_back.stdin(copy(&file)).stdout(Stdio::null()).status().unwrap().success());
+    for (gateway, key) in [(&other, "of-one"), (&one, "of-the-other"), (&one, "of-one")] {
+        let refused = gateway.answer(&pay(key));
+        assert_eq!(refused.status, 409, "{key}: {refused:?}");
+        assert_eq!(refused.problem(), "outcome-unknown");
+        assert_eq!(scene.effects_of(key).len(), 1, "{key} ran twice");
+    }
+    for gateway in [&one, &other] {
+        assert_eq!(said(&gateway.answer(&pay("first"))), said(&first), "what is there answers");
+    }
+}
+
+fn copy(file: &File) -> Stdio {
+    file.try_clone().unwrap().into()
+}
