@@ -2,7 +2,7 @@
 
 import { parse } from "./attempt.js";
 import { IntentConflict, IntentState, Pending } from "./entry.js";
-import type { End, Entry, RequestSpec, Storage } from "./entry.js";
+import type { End, Entry, Place, RequestSpec, Storage } from "./entry.js";
 import { settings, type Options, type Settings } from "./options.js";
 import { prepare, randomKey, sameRequest } from "./request.js";
 import { sender, type Tell } from "./send.js";
@@ -36,13 +36,16 @@ export interface Intent {
   acknowledge(): Promise<void>;
   /** Lets an intent that ended `unknown` be sent again under its key. */
   resume(): Promise<void>;
-  /** Opens the intent anew with a new key, where it was refused so that this is safe, or where no attempt was begun. */
-  supersede(request: RequestSpec): Promise<void>;
+  /**
+   * Opens the intent anew with a new key, where it was refused so that this is safe, or where no attempt was begun.
+   * One in a lane is superseded by its queue, which gives it a new place.
+   */
+  supersede(request: RequestSpec, at?: Place): Promise<void>;
 }
 
 export interface Client {
-  /** Opens an intent, at the end of a lane if one is given, or finds it if it stands so. Returns when it is durable. */
-  intent(name: string, request: RequestSpec, lane?: string): Promise<Intent>;
+  /** Opens an intent, in a place of a lane if one is given, or finds it if it stands so. Returns when it is durable. */
+  intent(name: string, request: RequestSpec, at?: Place): Promise<Intent>;
   /** Finds an intent that stands. */
   find(name: string): Promise<Intent | undefined>;
   /** All entries, and what cannot be read. */
@@ -74,18 +77,13 @@ export function client(options: Options): Client {
   const runs = new Map<string, Run>();
   storage.onNotice?.(tell);
 
-  const newEntry = async (name: string, spec: RequestSpec, lane: string | null): Promise<Entry> => {
+  const newEntry = async (name: string, spec: RequestSpec, at?: Place): Promise<Entry> => {
     const { length } = new TextEncoder().encode(name);
     if (!length || length > NAME_BYTES_MAX) throw new RangeError(`a name has 1 to ${NAME_BYTES_MAX} bytes`);
     const request = await prepare(spec, all.bodyBytesMax);
     const key = await all.key(name);
     // Where no entry stands, a key that is the same each time may have been sent by an earlier process.
     const isDerived = all.key != randomKey && key == (await all.key(name));
-    let place = 0;
-    if (lane != null) {
-      place = now();
-      for (const other of (await storage.list()).entries) if (other.lane == lane) place = Math.max(place, other.place + 1);
-    }
     if (!/^[!#-[\]-~]{1,255}$/.test(key)) throw new RangeError("a key has 1 to 255 visible characters");
     return {
       v: 1,
@@ -96,14 +94,14 @@ export function client(options: Options): Client {
       openedAt: now(),
       attempts: 0,
       doubt: isDerived,
-      ask: false,
       firstAt: null,
       since: null,
       notBefore: 0,
       expiresAt: null,
       end: null,
-      lane,
-      place,
+      lane: null,
+      place: 0,
+      ...at,
     };
   };
 
@@ -183,11 +181,12 @@ export function client(options: Options): Client {
     async resume() {
       entry = await replace(entry, (standing) => {
         if (standing.end?.kind != "unknown") throw new IntentState(entry.name, "did not end unknown");
-        return change(standing, { end: null, doubt: true, ask: true, since: now(), notBefore: 0 });
+        return change(standing, { end: null, doubt: true, since: now(), notBefore: 0, waitsFor: 0 });
       });
     },
-    async supersede(spec) {
-      const next = await newEntry(entry.name, spec, entry.lane);
+    async supersede(spec, at) {
+      if (entry.lane != (at?.lane ?? null)) throw new IntentState(entry.name, "is superseded by its queue");
+      const next = await newEntry(entry.name, spec, at);
       entry = await replace(entry, async ({ end, key, attempts, doubt, rev }) => {
         const isUnsafe = end ? end.kind != "refused" || !end.safeNewKey : attempts || doubt;
         if (isUnsafe || key == next.key) throw new IntentState(entry.name, "takes no new key");
@@ -199,12 +198,12 @@ export function client(options: Options): Client {
 
   return {
     settings: all,
-    async intent(name, spec, lane) {
-      const entry = await newEntry(name, spec, lane ?? null);
+    async intent(name, spec, at) {
+      const entry = await newEntry(name, spec, at);
       for (;;) {
         const standing = await storage.get(name);
         if (standing) {
-          const isElsewhere = (lane ?? standing.lane) != standing.lane;
+          const isElsewhere = at && at.lane != standing.lane;
           if (isElsewhere || !sameRequest(standing.request, entry.request)) throw new IntentConflict(name);
           return handle(standing);
         }

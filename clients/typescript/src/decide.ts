@@ -4,6 +4,8 @@ import type { EndKind } from "./entry.js";
 
 export type Dialect = "draft-07" | "stripe" | "generic";
 
+type Headers = Record<string, string>;
+
 /**
  * What came of an attempt. Header names are in lower case, the lines of one header in one value with commas between
  * them; `json` is the body, if it is JSON; `isHidden` says that this page may read none of our headers.
@@ -12,7 +14,7 @@ export interface Answer {
   failure?: "lost" | "not-sent";
   /** Null after a failure. */
   status: number | null;
-  headers: Record<string, string>;
+  headers: Headers;
   json?: unknown;
   isHidden?: boolean;
 }
@@ -44,7 +46,8 @@ interface Case {
   replayed: boolean;
   doubt: boolean;
   refreshed: boolean;
-  wait: number;
+  /** Seconds; undefined where none are named. */
+  wait: number | undefined;
 }
 
 type Decide = (c: Case) => Decision;
@@ -52,12 +55,12 @@ type Decide = (c: Case) => Decision;
 const includes = (words: string, word: unknown) => words.split(" ").includes(String(word));
 
 /** Says whether a header has this member, whose parameters do not count. */
-const says = (h: Record<string, string>, name: string, word = "true") =>
+const says = (h: Headers, name: string, word = "true") =>
   new RegExp(`(^|,) *${word} *(,|;|$)`, "i").test(h[name] ?? "");
 
-const retryIn = (c: Case, doubt: boolean, refresh = false): Decision => ({ then: "retry", wait: c.wait, doubt, refresh });
+const retryIn = ({ wait = 0 }: Case, doubt: boolean, refresh = false): Decision => ({ then: "retry", wait, doubt, refresh });
 const retry: Decide = (c) => retryIn(c, c.doubt);
-const ask: Decide = ({ wait }) => ({ then: "ask", wait, doubt: true });
+const ask: Decide = ({ wait = 0 }) => ({ then: "ask", wait, doubt: true });
 const end = ({ replayed, problem }: Case, kind: EndKind, safeNewKey = false): Decision => ({
   then: "end",
   kind,
@@ -124,33 +127,45 @@ export function decide(dialect: Dialect, answer: Answer, doubt: boolean, refresh
 
 /** Decides what follows from an answer of the status resource. */
 export function decideAsk(answer: Answer, refreshed: boolean, now: number): AskDecision {
-  const { s, json, problem, wait } = look("draft-07", answer, true, refreshed, now, true);
+  const { s, json, problem, wait = 1 } = look("draft-07", answer, true, refreshed, now, true);
   const isOpen = s == 200 && includes("reserved interim uncertain", json.state);
-  if (isOpen || includes("429 503", s) || problem?.code == "outcome-unknown") return { then: "ask", wait: wait || 1 };
+  if (isOpen || includes("429 503", s) || problem?.code == "outcome-unknown") return { then: "ask", wait };
   if (includes("401 407", s) && !refreshed) return { then: "refresh" };
   return { then: "send", forget: includes("404 405", s) && !problem };
 }
 
 /** Tells from an answer that its server speaks our profile, and so has a status resource. */
-export function showsStatus(answer: Answer): boolean {
-  const { headers } = answer;
-  const { problem } = look("draft-07", answer, true, true, 0);
-  return !!(problem || headers["idempotency-expires"] || headers["idempotency-interim"]);
+export const showsStatus = ({ headers, json }: Answer): boolean =>
+  ["expires", "interim", "outcome"].some((name) => `idempotency-${name}` in headers) ||
+  (isProblem(json) && ROWS.some(([words]) => includes(words, `:${json.code}`)));
+
+/** Seconds until a retry is wanted: the header, else the member of the problem; an hour at most. */
+export function retryAfter(headers: Headers, member: unknown, now: number): number | undefined {
+  const header = headers["retry-after"] ?? "";
+  const ahead = until(header, headers, now) / 1000;
+  const named = Number.isFinite(member) && (member as number) >= 0 ? Math.ceil(member as number) : undefined;
+  const wait = /^ *\d+ *$/.test(header) ? +header : ahead == ahead ? ahead : named;
+  return wait && Math.min(Math.max(wait, 0), 3600);
 }
 
-/** Milliseconds until a retry is wanted: the header, else the member of the problem; an hour at most. */
-export function retryAfter(header: string | undefined, member: unknown, now: number): number {
-  const text = (header ?? "").trim();
-  const at = httpDate(text) - now;
-  const ms = /^\d+$/.test(text) ? Number(text) * 1000 : at == at ? at : typeof member == "number" ? member * 1000 : 0;
-  return Math.min(Math.max(ms || 0, 0), 3_600_000);
-}
+/** The time by this clock until which the server keeps the key, if the answer says so. */
+export const expiresAt = (headers: Headers, now: number): number | null =>
+  now + until(headers["idempotency-expires"], headers, now) || null;
+
+/** How far ahead a date was when the answer came, by the server's clock where that is told. */
+const until = (date: string | undefined, headers: Headers, now: number) => httpDate(date) - (httpDate(headers.date) || now);
 
 /** The time of an HTTP date in one of its three forms, in milliseconds; NaN for anything else. */
 export function httpDate(text = ""): number {
   const normal = text
-    // RFC 850: a year of two digits is one of this century, as the day of the week must say.
-    .replace(/^(\w{3})(?:s|nes|rs|ur|)day, (\d\d)-(\w{3})-(\d\d) /, "$1, $2 $3 20$4 ")
+    .trim()
+    // A leap second is told as the second before it.
+    .replace(":60 ", ":59 ")
+    // RFC 850: a year of two digits is one from 1970 to 2069, as the day of the week must say.
+    .replace(
+      /^(\w{3})(?:s|nes|rs|ur)?day, (\d\d)-(\w{3})-(\d\d) /,
+      (_, day, date, month, year) => `${day}, ${date} ${month} ${year < "70" ? 20 : 19}${year} `,
+    )
     // asctime
     .replace(/^(\w{3}) (\w{3}) (\d\d) (.{8}) (\d{4})$/, "$1, $3 $2 $5 $4 GMT")
     .replace(/^(\w{3}) (\w{3})  (\d) (.{8}) (\d{4})$/, "$1, 0$3 $2 $5 $4 GMT");
@@ -158,20 +173,25 @@ export function httpDate(text = ""): number {
   return new Date(at).toUTCString() == normal ? at : NaN;
 }
 
+/** Tells a problem of ours. */
+function isProblem(json: unknown): json is Problem {
+  const { code, retryable, safe_new_key } = (json ?? {}) as Record<string, unknown>;
+  return typeof code == "string" && typeof retryable == "boolean" && typeof safe_new_key == "boolean";
+}
+
 function look(dialect: Dialect, answer: Answer, doubt: boolean, refreshed: boolean, now: number, isStatus = false): Case {
   const { failure, headers: h, isHidden } = answer;
   const s = answer.status ?? 0;
   // A value that is no object has none of these members.
   const json = (answer.json ?? {}) as Record<string, unknown>;
-  const { code, retryable, safe_new_key } = json;
+  const { code, retryable } = json;
   const isDraft = dialect == "draft-07";
   const isStripe = dialect == "stripe";
   const hundred = Math.floor(s / 100);
   const replayed = says(h, "idempotent-replayed");
   const kept = replayed || !isNaN(httpDate(h["idempotency-expires"]));
-  const isOurs = typeof code == "string" && typeof retryable == "boolean" && typeof safe_new_key == "boolean";
   const isRead = (isDraft || includes(COMMON, code)) && (!kept || code == "answer-not-kept");
-  const problem = isOurs && isRead ? (json as unknown as Problem) : undefined;
+  const problem = isProblem(json) && isRead ? json : undefined;
   const isLater = s == 202 && (isHidden || says(h, "preference-applied", "respond-async"));
   const should = isStripe && `should-${h["stripe-should-retry"]?.toLowerCase()}`;
   const facts = [
@@ -188,6 +208,8 @@ function look(dialect: Dialect, answer: Answer, doubt: boolean, refreshed: boole
     `${should}-${hundred}`,
     isStripe && s == 402 && "declined",
   ];
-  const wait = retryAfter(h["retry-after"], problem || isStatus ? json.retry_after : 0, now) / 1000;
-  return { s, facts, json, problem, replayed, doubt, refreshed, wait };
+  const wait = retryAfter(h, (problem || isStatus) && json.retry_after, now);
+  // A header that cannot be read may say that the key stays uncertain.
+  const mayBeUncertain = isDraft && hundred == 4 && !problem && !!isHidden;
+  return { s, facts, json, problem, replayed, doubt: doubt || mayBeUncertain, refreshed, wait };
 }

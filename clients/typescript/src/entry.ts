@@ -61,23 +61,30 @@ export interface Entry {
   attempts: number;
   /** An attempt may have reached the server, and no answer has settled what became of it. */
   doubt: boolean;
-  /** The status resource is asked before the next attempt. */
-  ask: boolean;
   /** When the first attempt began; the key lives from then on. */
   firstAt: number | null;
   /** When the time after which the client gives up began: the first attempt, or `resume`; null while none passes. */
   since: number | null;
   /** When the entry was last written since the first attempt, by which a clock that was set back is noticed. */
   latestAt?: number | null;
-  /** Nothing is sent before. */
+  /** Nothing is sent before, */
   notBefore: number;
+  /** and a wait is no longer than this, whatever the clock says. */
+  waitsFor?: number;
+  /** An answer showed that the server has a status resource, and none denied it. */
+  showsStatus?: boolean;
   /** When the server forgets the key, if it said so. */
   expiresAt: number | null;
   end: End | null;
   lane: string | null;
   /** The order in the lane. */
   place: number;
+  /** The queue's `apply` has run. */
+  applied?: boolean;
 }
+
+/** A place in a lane. */
+export type Place = Pick<Entry, "place"> & { lane: string };
 
 /** An entry that cannot be read. It is left where it is. */
 export interface Damage {
@@ -138,8 +145,11 @@ export class IntentConflict extends FirstwriteError {
 
 /** The time of `waitFor` is over and the intent has no end yet. Call `settled` again. */
 export class Pending extends FirstwriteError {
-  constructor(intent: string) {
+  /** Milliseconds after which a queue goes on with it. */
+  readonly retryIn: number;
+  constructor(intent: string, retryIn = 0) {
     super("Pending", intent, "has no end yet");
+    this.retryIn = retryIn;
   }
 }
 

@@ -2,10 +2,30 @@
 
 import type { EndKind } from "./entry.js";
 
-/** The random part of the wait before attempt `attempt` + 1, in milliseconds. `random` is in [0, 1). */
-export function backoff(attempt: number, random: number): number {
-  return Math.floor(random * Math.min(30_000, 500 * 2 ** (attempt - 1)));
+/**
+ * The wait before attempt `attempt` + 1, in milliseconds, where the server named `asked`. `random` is in [0, 1).
+ *
+ * Its random part is drawn from almost the whole range, which spreads a fleet that began at one moment. Once a wait at
+ * the cap lies behind, it is drawn from the last eighth, which keeps a spread fleet spread. A time that the server
+ * names gathers a fleet again, so beside one it stays wide.
+ */
+export function backoff(asked: number, attempt: number, random: number): number {
+  const most = Math.min(30_000, 500 * 2 ** (attempt - 1));
+  const part = attempt > 7 && !asked ? 7 + random : 1 + 7 * random;
+  return asked + Math.floor((most * part) / 8);
 }
+
+/** The end of a wait by the time of day, and its length. */
+export interface Wait {
+  /** Zero where nothing is waited for. */
+  notBefore: number;
+  /** Entries of an earlier version have none: their waits are over. */
+  waitsFor?: number;
+}
+
+/** The milliseconds that are left of a wait for a process that did not see it begin; never more than its length. */
+export const waitLeft = ({ notBefore, waitsFor = 0 }: Wait, now: number) =>
+  Math.max(Math.min(notBefore - now, waitsFor), 0);
 
 /** What of an entry decides whether anything may still be sent. */
 export interface Life {
@@ -59,7 +79,8 @@ export class Budget {
     this.give((now - this.#at) / TOKEN_MS);
     this.#at = now;
     this.#tokens -= 1;
-    return Math.max(-this.#tokens, 0) * TOKEN_MS;
+    // Whole ones: a rest that is smaller than a tick of the clock would never pass.
+    return Math.ceil(Math.max(-this.#tokens, 0) * TOKEN_MS);
   }
 
   /** A success gives one token back, and so does a retry that was not sent. */

@@ -121,15 +121,21 @@ async function crossing() {
   const world = tools();
   const asked: ((reply: Reply) => void)[] = [];
   const replay: Reply = { status: 201, headers: { ...EXPIRES, "idempotent-replayed": "true" } };
+  let answered = 0;
+  const until = async (isSo: () => boolean) => {
+    while (!isSo()) await new Promise(setImmediate);
+  };
   const { fetch, seen } = server(() => (asked.length == 2 ? replay : new Promise<Reply>((done) => asked.push(done))));
+  const sleep = async (ms: number, signal?: AbortSignal) => {
+    // No time passes while answers are under way.
+    await until(() => asked.length < 2 || answered == 2 || !!signal?.aborted);
+    return world.clock.sleep(ms, signal);
+  };
   // No timer of an attempt, to which the clock would jump.
-  const options = { storage, fetch, ...world.options, attemptFor: Infinity, retention: Infinity, status: "never" } as const;
+  const options = { storage, fetch, ...world.options, sleep, attemptFor: Infinity, retention: Infinity, status: "never" } as const;
   const open = async () => {
     const pay = await client(options).intent("a", ORDER);
     return pay.settled({ waitFor: Infinity });
-  };
-  const until = async (isSo: () => boolean) => {
-    while (!isSo()) await new Promise(setImmediate);
   };
   const first = open();
   await until(() => asked.length == 1);
@@ -139,6 +145,7 @@ async function crossing() {
     const { length } = written;
     asked[at]?.(reply);
     await until(() => written.length > length);
+    answered += 1;
     return written[length] as Entry;
   };
   return { answer, written, seen, first, second, ...world };
@@ -191,7 +198,7 @@ test("a 202 of another origin on which none of our headers can be read is not do
 test("an answer that the gateway passed on without keeping it is asked about", async () => {
   for (const dialect of ["draft-07", "stripe", "generic"] as const) {
     const headers = { "Idempotency-Outcome": "Unknown" };
-    const { fw, seen } = against([{ status: 200, headers }, problem(409, "outcome-unknown", true), CREATED], { dialect });
+    const { fw, seen } = against([{ status: 200, headers }, problem(409, "outcome-unknown", true), CREATED], { dialect, status: "never" });
     const end = await (await fw.intent("a", ORDER)).settled();
     assert.deepEqual([end.kind, end.status, seen.filter(({ method }) => method == "POST").length], ["done", 201, 3], dialect);
   }

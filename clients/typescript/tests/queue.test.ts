@@ -241,9 +241,11 @@ test("an intent that is superseded goes to the end of its lane, and is applied",
     void applied.push(`${name} ${(request.body as { text: string }).text}`);
   const { order, fw, lanes, clock } = bench((body) => (body == "old" ? REFUSED : CREATED), { apply });
   for (const name of ["one", "two", "three"]) await lanes.enqueue("a", name, request(name == "one" ? "old" : name));
-  await (await fw.find("two"))?.supersede(request("new two"));
+  const two = await fw.find("two");
+  await assert.rejects(two?.supersede(request("new two")) ?? assert.fail(), { name: "IntentState" });
+  await lanes.supersede("two", request("new two"));
   await runUntil(lanes, clock, () => order.includes("new two"));
-  await (await fw.find("one"))?.supersede(request("new one"));
+  await lanes.supersede("one", request("new one"));
   const { lane } = (await lanes.list()).queued.at(-1) ?? {};
   assert.equal(lane, "a");
   await runUntil(lanes, clock, () => order.includes("new one"));
