@@ -53,8 +53,6 @@ export interface Client {
   readonly settings: Readonly<Settings>;
 }
 
-const NAME_BYTES_MAX = 255;
-
 /** One sending of an intent, shared by everybody who waits for its end. */
 interface Run {
   waiting: number;
@@ -78,29 +76,25 @@ export function client(options: Options): Client {
   storage.onNotice?.(tell);
 
   const newEntry = async (name: string, spec: RequestSpec, at?: Place): Promise<Entry> => {
-    const { length } = new TextEncoder().encode(name);
-    if (!length || length > NAME_BYTES_MAX) throw new RangeError(`a name has 1 to ${NAME_BYTES_MAX} bytes`);
+    const { size } = new Blob([name]);
     const request = await prepare(spec, all.bodyBytesMax);
     const key = await all.key(name);
     // Where no entry stands, a key that is the same each time may have been sent by an earlier process.
     const isDerived = all.key != randomKey && key == (await all.key(name));
-    if (!/^[!#-[\]-~]{1,255}$/.test(key)) throw new RangeError("a key has 1 to 255 visible characters");
+    if (!size || size > 255 || !/^[!#-[\]-~]{1,255}$/.test(key)) {
+      throw new RangeError("name or key: 1 to 255 characters");
+    }
     return {
       v: 1,
       name,
-      rev: Math.floor(Math.random() * 2 ** 48),
+      rev: Math.floor(Math.random() * 1e15),
       key,
       request,
       openedAt: now(),
       attempts: 0,
       doubt: isDerived,
-      firstAt: null,
-      since: null,
       notBefore: 0,
-      expiresAt: null,
       end: null,
-      lane: null,
-      place: 0,
       ...at,
     };
   };
@@ -124,20 +118,16 @@ export function client(options: Options): Client {
   };
 
   const settle = async (entry: Entry, { signal, waitFor = all.waitFor }: WaitOptions): Promise<End> => {
-    signal?.throwIfAborted();
     const run = join(entry);
     const left = new AbortController();
-    const leave = () => left.abort();
-    signal?.addEventListener("abort", leave);
     run.waiting += 1;
     try {
-      const end = await Promise.race([run.end, sleep(waitFor, left.signal)]);
+      const end = await Promise.race([run.end, sleep(waitFor, signal ? AbortSignal.any([signal, left.signal]) : left.signal)]);
       if (end) return end;
       signal?.throwIfAborted();
       throw new Pending(entry.name);
     } finally {
-      leave();
-      signal?.removeEventListener("abort", leave);
+      left.abort();
       if (!--run.waiting) run.stop.abort();
     }
   };
@@ -164,7 +154,7 @@ export function client(options: Options): Client {
     async settled(wait = {}) {
       if (entry.lane != (wait.lane ?? null)) {
         entry = await read(entry);
-        if (!entry.end) throw new IntentState(entry.name, "is sent by its queue");
+        if (!entry.end) throw new IntentState(entry.name, "is its queue's");
       }
       const end = entry.end ?? (await settle(entry, wait));
       entry = { ...entry, end };
@@ -180,12 +170,12 @@ export function client(options: Options): Client {
     },
     async resume() {
       entry = await replace(entry, (standing) => {
-        if (standing.end?.kind != "unknown") throw new IntentState(entry.name, "did not end unknown");
-        return change(standing, { end: null, doubt: true, since: now(), notBefore: 0, waitsFor: 0 });
+        if (standing.end?.kind != "unknown") throw new IntentState(entry.name, "is not unknown");
+        return change(standing, { end: null, doubt: true, since: now(), notBefore: 0, waitFor: 0 });
       });
     },
     async supersede(spec, at) {
-      if (entry.lane != (at?.lane ?? null)) throw new IntentState(entry.name, "is superseded by its queue");
+      if (entry.lane != (at?.lane ?? null)) throw new IntentState(entry.name, "is its queue's");
       const next = await newEntry(entry.name, spec, at);
       entry = await replace(entry, async ({ end, key, attempts, doubt, rev }) => {
         const isUnsafe = end ? end.kind != "refused" || !end.safeNewKey : attempts || doubt;

@@ -68,11 +68,13 @@ const end = ({ replayed, problem }: Case, kind: EndKind, safeNewKey = false): De
   replayed,
   code: problem?.code ?? null,
 });
-const done: Decide = (c) => end(c, "done");
-const unknown: Decide = (c) => end(c, "unknown");
-const refused: Decide = (c) => end(c, "refused", true);
-const nothingRan: Decide = (c) => (c.doubt ? unknown : refused)(c);
-const keyReused: Decide = (c) => (c.doubt ? unknown(c) : end(c, "refused"));
+const is = (kind: EndKind, safeNewKey = false): Decide => (c) => end(c, kind, safeNewKey);
+const done = is("done");
+const unknown = is("unknown");
+const refused = is("refused", true);
+const unlessDoubt = (otherwise: Decide): Decide => (c) => (c.doubt ? unknown : otherwise)(c);
+const nothingRan = unlessDoubt(refused);
+const keyReused = unlessDoubt(is("refused"));
 const again: Decide = (c) => retryIn(c, c.doubt || !c.problem?.safe_new_key);
 
 const firstAnswer: Decide = (c) => {
@@ -87,15 +89,15 @@ const COMMON = "outcome-unknown key-reused key-expired answer-not-kept";
 /** The table: a row applies where one of its words is a fact. A colon stands before the code of a problem. */
 const ROWS: [words: string, decision: Decide][] = [
   ["not-sent", retry],
-  ["lost interim uncertain-2", ask],
+  ["lost interim", ask],
   ["2xx", (c) => done({ ...c, problem: undefined })],
   [":outcome-unknown :in-progress", ask],
   [":key-reused", keyReused],
-  [":key-expired", (c) => end(c, "expired")],
+  [":key-expired", is("expired")],
   [":answer-not-kept", firstAnswer],
   [":answer-lost", (c) => (c.problem?.retryable ? ask : unknown)(c)],
   [":rate-limited :store-unavailable :overloaded :upstream-unreachable :request-timeout :attempt-failed", retry],
-  ["uncertain-3 uncertain-4 uncertain-5", ask],
+  ["uncertain", ask],
   ["401 407 :tenant-unknown", (c) => (c.refreshed ? nothingRan(c) : retryIn(c, c.doubt, true))],
   ["retryable", again],
   [
@@ -103,14 +105,13 @@ const ROWS: [words: string, decision: Decide][] = [
       ":method-not-allowed :upgrade-refused :grpc-unsupported :misconfigured :key-unknown :not-found",
     nothingRan,
   ],
-  ["problem", (c) => (c.doubt ? unknown(c) : end(c, c.s < 500 ? "refused" : "unknown", c.problem?.safe_new_key))],
+  ["problem", unlessDoubt((c) => end(c, c.s < 500 ? "refused" : "unknown", c.problem?.safe_new_key))],
   ["other-parameters", keyReused],
   ["kept-3", done],
   ["kept-4", refused],
   ["kept-5", unknown],
-  ["should-true", (c) => retryIn(c, c.doubt || c.s >= 500 || c.s == 409)],
-  ["should-false-5", unknown],
-  ["declined", refused],
+  ["should", (c) => retryIn(c, c.doubt || c.s >= 500 || c.s == 409)],
+  ["stripe-402", refused],
   ["408 409 502 504", ask],
   ["425 429", retry],
   ["301 302 303", unknown],
@@ -141,10 +142,10 @@ export const showsStatus = ({ headers, json }: Answer): boolean =>
 
 /** Seconds until a retry is wanted: the header, else the member of the problem; an hour at most. */
 export function retryAfter(headers: Headers, member: unknown, now: number): number | undefined {
-  const header = headers["retry-after"] ?? "";
+  const header = headers["retry-after"] as string;
   const ahead = until(header, headers, now) / 1000;
   const named = Number.isFinite(member) && (member as number) >= 0 ? Math.ceil(member as number) : undefined;
-  const wait = /^ *\d+ *$/.test(header) ? +header : ahead == ahead ? ahead : named;
+  const wait = /^\d+$/.test(header) ? +header : ahead == ahead ? ahead : named;
   return wait && Math.min(Math.max(wait, 0), 3600);
 }
 
@@ -158,17 +159,17 @@ const until = (date: string | undefined, headers: Headers, now: number) => httpD
 /** The time of an HTTP date in one of its three forms, in milliseconds; NaN for anything else. */
 export function httpDate(text = ""): number {
   const normal = text
-    .trim()
     // A leap second is told as the second before it.
     .replace(":60 ", ":59 ")
     // RFC 850: a year of two digits is one from 1970 to 2069, as the day of the week must say.
     .replace(
-      /^(\w{3})(?:s|nes|rs|ur)?day, (\d\d)-(\w{3})-(\d\d) /,
+      /^(...)\w*, (..)-(...)-(..) /,
       (_, day, date, month, year) => `${day}, ${date} ${month} ${year < "70" ? 20 : 19}${year} `,
     )
     // asctime
-    .replace(/^(\w{3}) (\w{3}) (\d\d) (.{8}) (\d{4})$/, "$1, $3 $2 $5 $4 GMT")
-    .replace(/^(\w{3}) (\w{3})  (\d) (.{8}) (\d{4})$/, "$1, 0$3 $2 $5 $4 GMT");
+    .replace(/^(... ...)  /, "$1 0")
+    .replace(/^(...) (...) (..) (.{8}) (....)$/, "$1, $3 $2 $5 $4 GMT");
+  // What was no date makes none of this form.
   const at = Date.parse(normal);
   return new Date(at).toUTCString() == normal ? at : NaN;
 }
@@ -176,7 +177,7 @@ export function httpDate(text = ""): number {
 /** Tells a problem of ours. */
 function isProblem(json: unknown): json is Problem {
   const { code, retryable, safe_new_key } = (json ?? {}) as Record<string, unknown>;
-  return typeof code == "string" && typeof retryable == "boolean" && typeof safe_new_key == "boolean";
+  return `${[typeof code, typeof retryable, typeof safe_new_key]}` == "string,boolean,boolean";
 }
 
 function look(dialect: Dialect, answer: Answer, doubt: boolean, refreshed: boolean, now: number, isStatus = false): Case {
@@ -187,26 +188,27 @@ function look(dialect: Dialect, answer: Answer, doubt: boolean, refreshed: boole
   const { code, retryable } = json;
   const isDraft = dialect == "draft-07";
   const isStripe = dialect == "stripe";
-  const hundred = Math.floor(s / 100);
+  const hundred = (s / 100) | 0;
   const replayed = says(h, "idempotent-replayed");
   const kept = replayed || !isNaN(httpDate(h["idempotency-expires"]));
   const isRead = (isDraft || includes(COMMON, code)) && (!kept || code == "answer-not-kept");
   const problem = isProblem(json) && isRead ? json : undefined;
   const isLater = s == 202 && (isHidden || says(h, "preference-applied", "respond-async"));
-  const should = isStripe && `should-${h["stripe-should-retry"]?.toLowerCase()}`;
+  const isUncertain = says(h, "idempotency-outcome", "unknown");
+  const should = (word: string) => isStripe && says(h, "stripe-should-retry", word);
   const facts = [
     failure,
-    isDraft && hundred == 2 && (isLater || says(h, "idempotency-interim")) && "interim",
-    says(h, "idempotency-outcome", "unknown") && `uncertain-${hundred}`,
+    hundred == 2 && (isUncertain || (isDraft && (isLater || says(h, "idempotency-interim")))) && "interim",
+    isUncertain && "uncertain",
     s,
     `${hundred}xx`,
     problem && `:${problem.code}`,
     isDraft && problem && (retryable ? "retryable" : "problem"),
     isStripe && includes("400 422", s) && (json.error as Problem | null)?.type == "idempotency_error" && "other-parameters",
     kept && !(isStripe && hundred == 3) && `kept-${hundred}`,
-    should,
-    `${should}-${hundred}`,
-    isStripe && s == 402 && "declined",
+    should("true") && "should",
+    hundred == 5 && should("false") && "kept-5",
+    isStripe && `stripe-${s}`,
   ];
   const wait = retryAfter(h, (problem || isStatus) && json.retry_after, now);
   // A header that cannot be read may say that the key stays uncertain.

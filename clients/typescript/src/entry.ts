@@ -62,29 +62,29 @@ export interface Entry {
   /** An attempt may have reached the server, and no answer has settled what became of it. */
   doubt: boolean;
   /** When the first attempt began; the key lives from then on. */
-  firstAt: number | null;
+  firstAt?: number | null;
   /** When the time after which the client gives up began: the first attempt, or `resume`; null while none passes. */
-  since: number | null;
+  since?: number | null;
   /** When the entry was last written since the first attempt, by which a clock that was set back is noticed. */
   latestAt?: number | null;
   /** Nothing is sent before, */
   notBefore: number;
   /** and a wait is no longer than this, whatever the clock says. */
-  waitsFor?: number;
+  waitFor?: number;
   /** An answer showed that the server has a status resource, and none denied it. */
-  showsStatus?: boolean;
+  hasStatus?: boolean;
   /** When the server forgets the key, if it said so. */
-  expiresAt: number | null;
+  expiresAt?: number | null;
   end: End | null;
-  lane: string | null;
+  lane?: string | null;
   /** The order in the lane. */
-  place: number;
+  place?: number;
   /** The queue's `apply` has run. */
   applied?: boolean;
 }
 
 /** A place in a lane. */
-export type Place = Pick<Entry, "place"> & { lane: string };
+export type Place = { lane: string; place: number };
 
 /** An entry that cannot be read. It is left where it is. */
 export interface Damage {
@@ -136,47 +136,25 @@ export class FirstwriteError extends Error {
   }
 }
 
+/** Makes the class of one of them. */
+const kind = (name: string, why: string) =>
+  class extends FirstwriteError {
+    constructor(intent: string, message = why) {
+      super(name, intent, message);
+    }
+  };
+
 /** The intent stands with another request. Nothing was sent. */
-export class IntentConflict extends FirstwriteError {
-  constructor(intent: string) {
-    super("IntentConflict", intent, "stands with another request");
-  }
-}
+export class IntentConflict extends kind("IntentConflict", "has another request") {}
 
 /** The time of `waitFor` is over and the intent has no end yet. Call `settled` again. */
-export class Pending extends FirstwriteError {
+export class Pending extends kind("Pending", "has no end") {
   /** Milliseconds after which a queue goes on with it. */
-  readonly retryIn: number;
-  constructor(intent: string, retryIn = 0) {
-    super("Pending", intent, "has no end yet");
-    this.retryIn = retryIn;
-  }
+  retryIn = 0;
 }
 
 /** The intent was acknowledged or superseded elsewhere, and its end is no longer known. */
-export class IntentGone extends FirstwriteError {
-  constructor(intent: string) {
-    super("IntentGone", intent, "was acknowledged elsewhere");
-  }
-}
+export class IntentGone extends kind("IntentGone", "gone") {}
 
 /** The intent's state does not allow the call. */
-export class IntentState extends FirstwriteError {
-  constructor(intent: string, message: string) {
-    super("IntentState", intent, message);
-  }
-}
-
-/** The entry cannot be read; it is left where it is. */
-export class DamagedEntry extends FirstwriteError {
-  constructor(intent: string, cause: unknown) {
-    super("DamagedEntry", intent, "cannot be read", cause);
-  }
-}
-
-/** The storage cannot be opened, or does not take a write. */
-export class StorageError extends FirstwriteError {
-  constructor(message: string, cause?: unknown) {
-    super("StorageError", "", message, cause);
-  }
-}
+export class IntentState extends kind("IntentState", "does not allow this") {}

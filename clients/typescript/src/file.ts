@@ -16,7 +16,7 @@ import { constants } from "node:fs";
 import { mkdir, open, readdir, readFile, rename, rm, rmdir, stat, unlink } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 
-import { DamagedEntry, StorageError } from "./entry.js";
+import { DamagedEntry, StorageError } from "./storage.js";
 import type { Entry, Storage } from "./entry.js";
 
 export interface FolderOptions {

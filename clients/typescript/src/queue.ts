@@ -1,8 +1,9 @@
 /** A queue of intents in lanes: each lane is sent in order, lanes independently, also after a restart. */
 
 import type { Client, Intent, Settled, State } from "./client.js";
-import { IntentGone, IntentState, Pending, StorageError } from "./entry.js";
+import { IntentGone, IntentState, Pending } from "./entry.js";
 import type { Damage, Entry, Place, RequestSpec, StoredRequest } from "./entry.js";
+import { StorageError } from "./storage.js";
 
 /** An entry of the queue, as the application sees it. */
 export interface Queued {
@@ -76,7 +77,7 @@ export function queue(client: Client, options: QueueOptions = {}): Queue {
     const { entries, damaged } = await storage.list();
     const queued = entries.filter((entry) => entry.lane != null);
     for (const one of before) if (!damaged.some(({ what }) => what == one)) told.delete(one);
-    return { queued: queued.sort((a, b) => a.place - b.place || (a.name < b.name ? -1 : 1)), damaged };
+    return { queued: queued.sort((a, b) => (a.place ?? 0) - (b.place ?? 0) || (a.name < b.name ? -1 : 1)), damaged };
   };
 
   const once = (what: string, { key }: Entry, work: () => Promise<void>): Promise<void> => {
@@ -109,7 +110,7 @@ export function queue(client: Client, options: QueueOptions = {}): Queue {
 
   /** The last place of a lane. */
   const lastPlace = async (lane: string): Promise<Place> => {
-    const places = (await storage.list()).entries.filter((entry) => entry.lane == lane).map(({ place }) => place + 1);
+    const places = (await storage.list()).entries.filter((entry) => entry.lane == lane).map(({ place = 0 }) => place + 1);
     return { lane, place: Math.max(now(), ...places) };
   };
 

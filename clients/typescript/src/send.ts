@@ -6,22 +6,17 @@ import { IntentGone, Pending } from "./entry.js";
 import type { End, Entry, StepEvent } from "./entry.js";
 import type { Settings } from "./options.js";
 import { unpack } from "./request.js";
-import { backoff, Budget, clock, lastMinute, over, waitLeft } from "./waiting.js";
+import { backoff, give, keyTime, over, take, waitLeft, type Budget } from "./waiting.js";
 
 /** Tells a step of an entry. */
 export type Tell = (step: StepEvent["step"], entry?: Entry, more?: Partial<StepEvent>) => void;
 
-/** Longest time that no clock is looked at, in which the machine may have slept. */
-const SLEEP_MAX = 60_000;
-const OFFLINE_MS = 1000;
-const ORIGINS_MAX = 1000;
-const INTENTS_MAX = 10_000;
-
-/** What is known of a server. `hasStatus` is false where it denied the resource, whatever else it says. */
-interface Server {
-  budget: Budget;
-  hasStatus?: boolean;
+/** What is known of a server. */
+interface Server extends Budget {
+  /** False where it denied the resource, whatever else it says; undefined until an answer shows it. */
+  hasStatus: boolean | undefined;
 }
+
 
 /** What this process knows of an intent that it sends, beyond the entry. */
 interface Known {
@@ -33,28 +28,30 @@ interface Known {
   /** The status resource is asked before the next attempt, and was so often since the last one. */
   asks: boolean;
   asked: number;
-  /** The credentials of the next attempt, or of the next question, are fresh ones. */
+  /** The credentials of the next request, be it a question or an attempt, are fresh ones. */
   refresh: boolean;
-  refreshAsk: boolean;
 }
 
-const NEW = { asks: false, asked: 0, refresh: false, refreshAsk: false };
+const NEW = { asks: false, asked: 0, refresh: false };
 
 /** Makes the function that sends. It keeps what is known of the servers (budgets, status resources) and of intents. */
 export function sender(options: Settings, tell: Tell) {
+  /** Longest time that no clock is looked at, in which the machine may have slept. */
+  const SLEEP_MAX = 60_000;
+  const OFFLINE_MS = 1000;
+  const KNOWN_MAX = 10_000;
   const { storage, now, monotonic, sleep, random } = options;
+  /** What the application says of all servers. */
+  const hasStatus = ({ always: true, never: false } as Record<string, boolean | undefined>)[options.status];
   const origins = new Map<string, Server>();
   const intents = new Map<string, Known>();
-  const limits = { ms: options.attemptFor, bytes: options.answerBytesMax };
   const seconds = Math.floor(Math.min(20, options.attemptFor / 1000 - 2));
 
   /** What is known under a name. Beyond the limit all is forgotten: waits go on by the time of day. */
-  const of = <T>(map: Map<string, T>, name: string, max: number, make: () => T): T => {
-    let known = map.get(name);
-    if (!known) {
-      if (map.size >= max) map.clear();
-      map.set(name, (known = make()));
-    }
+  const of = <T>(map: Map<string, T>, name: string, fresh: T): T => {
+    const known = map.get(name) ?? fresh;
+    if (map.size >= KNOWN_MAX) map.clear();
+    map.set(name, known);
     return known;
   };
 
@@ -78,16 +75,16 @@ export function sender(options: Settings, tell: Tell) {
     const { name, key, request, lane } = first;
     const { url } = request;
     const { origin } = new URL(url);
-    const server = of<Server>(origins, origin, ORIGINS_MAX, () => ({ budget: new Budget() }));
-    const known = of<Known>(intents, key, INTENTS_MAX, () => ({ ...NEW, until: 0 }));
+    const server = of<Server>(origins, origin, { tokens: 20, at: 0, hasStatus });
+    const known = of<Known>(intents, key, { ...NEW, until: 0 });
     /** When the token is there that the budget has given for the next retry. */
     let turn: number | undefined;
     /** What is written of a wait that begins now. */
     const waiting = (seconds: number, count: number) => {
-      const waitsFor = backoff(seconds * 1000, count, random());
-      const notBefore = now() + waitsFor;
-      Object.assign(known, { notBefore, until: monotonic() + waitsFor });
-      return { notBefore, waitsFor, showsStatus: !!server.hasStatus };
+      const waitFor = backoff(seconds * 1000, count, random());
+      const notBefore = now() + waitFor;
+      Object.assign(known, { notBefore, until: monotonic() + waitFor });
+      return { notBefore, waitFor, hasStatus: !!server.hasStatus };
     };
     try {
       for (;;) {
@@ -103,8 +100,8 @@ export function sender(options: Settings, tell: Tell) {
         if (notBefore != known.notBefore) {
           Object.assign(known, { notBefore, until: monotonic() + waitLeft(entry, now()) });
         }
-        if (entry.showsStatus) server.hasStatus ??= true;
-        const isOver = () => over(entry, now(), options.giveUpAfter, options.retention);
+        if (entry.hasStatus) server.hasStatus ??= true;
+        const isOver = () => over(entry, now(), options);
         const last = isOver();
         if (last) {
           const end = { ...last, status: null, headers: {}, body: null, replayed: false, code: null };
@@ -113,29 +110,28 @@ export function sender(options: Settings, tell: Tell) {
           continue;
         }
         if (stop.aborted) return;
-        const mayAsk = { always: server.hasStatus !== false, auto: server.hasStatus, never: false }[options.status];
-        const isQuestion = known.asks && mayAsk;
+        const isQuestion = known.asks && server.hasStatus;
         let wait = known.until - monotonic();
         if (wait <= 0 && !options.online()) wait = OFFLINE_MS;
         if (wait <= 0 && attempts && !isQuestion) {
           const tick = monotonic();
-          turn ??= tick + server.budget.take(tick);
+          turn ??= tick + take(server, tick);
           wait = turn - tick;
         }
         if (wait > 0) {
           wait = Math.min(wait, SLEEP_MAX);
           // A lane that waits leaves its place to others.
-          if (lane != null) throw new Pending(name, wait);
+          if (lane != null) throw Object.assign(new Pending(name), { retryIn: wait });
           await sleep(wait, stop);
           continue;
         }
-        const credentials = await options.credentials({ url, intent: name, refresh: isQuestion ? known.refreshAsk : known.refresh });
+        const credentials = await options.credentials({ url, intent: name, refresh: known.refresh });
         if (isQuestion) {
           const query = seconds > 0 ? `?wait=${seconds}s` : "";
           const path = `${origin}/.firstwrite/operations/${encodeURIComponent(key)}${query}`;
-          const heard = await attempt(options.fetch, sleep, path, { headers: credentials }, { ...limits, stop });
-          const next = decideAsk(heard, known.refreshAsk, now());
-          known.refreshAsk = next.then == "refresh";
+          const heard = await attempt(options, path, { headers: credentials }, options.attemptFor, stop);
+          const next = decideAsk(heard, known.refresh, now());
+          known.refresh = next.then == "refresh";
           known.asks = next.then != "send";
           if (next.then == "send" && next.forget) server.hasStatus = false;
           if (next.then == "ask") known.rev = (await change(entry, waiting(next.wait, ++known.asked)))?.rev;
@@ -148,41 +144,43 @@ export function sender(options: Settings, tell: Tell) {
         const message = { method: request.method, headers: all, body: unpack(request.body) };
         if (isOver() || stop.aborted) continue;
         const at = now();
-        const begun = { firstAt: Math.min(entry.firstAt ?? at, at), since: Math.min(entry.since ?? at, at) };
-        const mark = { attempts: attempts + 1, doubt: true, dialect, ...begun };
+        const since = (time?: number | null) => Math.min(time ?? at, at);
+        const mark = { attempts: attempts + 1, doubt: true, dialect, firstAt: since(entry.firstAt), since: since(entry.since) };
         const marked = await change(entry, { ...mark, ...waiting(0, mark.attempts) });
         if (!marked) continue;
         tell("marked", marked);
         // No attempt outlives the key.
-        const ms = Math.min(limits.ms, lastMinute(marked, options.retention) - clock(marked, now()).at);
+        const ms = Math.min(options.attemptFor, keyTime(marked, now(), options.retention).ms);
         const sent = () => {
           turn = undefined;
           tell("sent", marked);
         };
-        const heard =
-          ms > 0 ? await attempt(options.fetch, sleep, url, message, { ...limits, ms }, sent) : failed("not-sent");
+        const heard = ms > 0 ? await attempt(options, url, message, ms, undefined, sent) : failed("not-sent");
         const { failure, status, headers, body } = heard;
         const about = status ? { status } : { failure: failure as "lost" };
         tell("answered", marked, about);
         const came = now();
         if (showsStatus(heard)) server.hasStatus ??= true;
         const told = expiresAt(headers, came);
-        const wasFresh = known.refresh;
+        // A question's fresh credentials are none of the attempt's.
+        const wasFresh = known.refresh && !known.asks;
         for (let standing = marked; !standing.end; standing = await read(first)) {
           // Where another sender marked an attempt, that is a doubt: only an answer that stands for the key ends it.
           const isCrossed = standing.attempts != mark.attempts;
-          const { then, ...next } = decide(dialect, heard, doubt || isCrossed, wasFresh, came);
+          let next = decide(dialect, heard, doubt || isCrossed, wasFresh, came);
+          if (isCrossed && next.then == "end" && next.kind == "unknown") next = { then: "ask", wait: 0, doubt: true };
           const stood = standing.expiresAt;
-          const changes: Partial<Entry> = { expiresAt: isCrossed && told && stood ? Math.max(told, stood) : (told ?? stood) };
-          if ("kind" in next && !(isCrossed && next.kind == "unknown")) {
+          const changes: Partial<Entry> = { expiresAt: isCrossed && told && stood ? Math.max(told, stood) : ((told ?? stood) as number) };
+          if (next.then == "end") {
+            const { then: _, ...end } = next;
             // With a code, the body is the server's problem and not the first answer.
-            changes.end = { ...next, status, headers, body: next.kind == "done" && next.code ? null : body };
+            changes.end = { ...end, status, headers, body: end.kind == "done" && end.code ? null : body };
           } else {
-            const { wait, doubt } = "wait" in next ? next : { wait: 0, doubt: true };
-            const { notBefore, waitsFor } = standing;
+            const { wait, doubt } = next;
+            const { notBefore, waitFor } = standing;
             Object.assign(changes, waiting(wait, mark.attempts), { doubt });
             // Of what two answers ask for, the later stands.
-            if (isCrossed && notBefore > (changes.notBefore as number)) Object.assign(changes, { notBefore, waitsFor });
+            if (isCrossed && notBefore > (changes.notBefore as number)) Object.assign(changes, { notBefore, waitFor });
             // Offline, a queue waits for as long as it takes.
             if (failure == "not-sent" && !doubt && lane != null) {
               Object.assign(changes, { since: null, firstAt: entry.firstAt, latestAt: null });
@@ -190,16 +188,16 @@ export function sender(options: Settings, tell: Tell) {
           }
           const written = await change(standing, changes);
           if (!written) continue;
-          const refresh = "refresh" in next && next.refresh;
-          Object.assign(known, { rev: written.rev, asks: then == "ask", asked: 0, refresh });
-          const kind = changes.end?.kind;
-          if (kind == "done") server.budget.give();
-          tell(kind ? "ended" : "recorded", written, { ...about, decision: kind ?? (then == "retry" ? then : "ask") });
+          const refresh = next.then == "retry" && next.refresh;
+          Object.assign(known, NEW, { rev: written.rev, asks: next.then == "ask", refresh });
+          const decision = next.then == "end" ? next.kind : next.then;
+          if (decision == "done") give(server);
+          tell(written.end ? "ended" : "recorded", written, { ...about, decision });
           break;
         }
       }
     } finally {
-      if (turn !== undefined) server.budget.give();
+      if (turn != null) give(server);
     }
   };
 

@@ -67,7 +67,7 @@ test(
     const { port } = server.address() as AddressInfo;
     const script = `
       import { folder } from "${DIST}/file.js";
-      import { client } from "${DIST}/index.js";
+      import { client } from "${DIST}/node.js";
       const fw = client({ storage: folder("${folder}/intents"), random: () => 0, waitFor: Infinity });
       const { kind } = await (await fw.intent("a", { url: "http://127.0.0.1:${port}/" })).settled();
       if (kind != "done") process.exit(1);

@@ -71,9 +71,9 @@ function spell(decision: Decide.Decision): unknown {
   return { then, end: kind, safe_new_key: safeNewKey, replayed, code };
 }
 
-/** Headers without those that a row does not have. */
+/** Headers without those that a row does not have, through those of fetch. */
 const present = (headers: Record<string, string | null | undefined>) =>
-  Object.fromEntries(Object.entries(headers).filter(([, value]) => value != null)) as Record<string, string>;
+  Object.fromEntries(new Headers(Object.entries(headers).filter(([, value]) => value != null) as [string, string][]));
 
 const time = (date: unknown) => (typeof date == "string" ? Date.parse(date) : null);
 
@@ -97,7 +97,7 @@ export const RUN: Record<string, (rules: Rules, row: Row) => [said: unknown, exp
   },
   "left.json": ({ waitLeft }, { now, not_before, waits_for_ms, expect_ms }) => [
     // An entry that waits for nothing has a zero.
-    waitLeft({ notBefore: not_before ?? 0, waitsFor: waits_for_ms }, now as number),
+    waitLeft({ notBefore: not_before ?? 0, waitFor: waits_for_ms }, now as number),
     expect_ms,
   ],
   "expires.json": ({ expiresAt }, { now, expires_header, date_header, expect }) => {
@@ -112,7 +112,7 @@ export const RUN: Record<string, (rules: Rules, row: Row) => [said: unknown, exp
       expiresAt: row.expires_at,
       doubt: row.doubt,
     };
-    const end = over(life, row.now as number, 3_600_000, 86_400_000);
+    const end = over(life, row.now as number, { giveUpAfter: 3_600_000, retention: 86_400_000 });
     return [end ? { may_send: false, end: end.kind, safe_new_key: end.safeNewKey } : { may_send: true }, row.expect];
   },
   "key.json": async ({ derivedKeys }, { secret_hex, intent, expect }) => [

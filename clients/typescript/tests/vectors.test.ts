@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import * as decide from "../dist/decide.js";
 import { derivedKeys } from "../dist/derived.js";
-import { client } from "../dist/index.js";
+import { client } from "../dist/node.js";
 import { memory } from "../dist/memory.js";
 import * as waiting from "../dist/waiting.js";
 import { FILES, rows, RUN } from "./rows.js";

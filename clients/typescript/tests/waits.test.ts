@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { client } from "../dist/index.js";
+import { client } from "../dist/node.js";
 import { memory } from "../dist/memory.js";
 import { queue } from "../dist/queue.js";
 import { against, Clock, CREATED, EXPIRES, lost, ORDER, problem, server, tools, type Reply } from "./world.js";
@@ -55,7 +55,7 @@ test("after a restart the rest is waited, and never more than the length", async
 test("a wait of an entry of an earlier version, which has no length, is over", async () => {
   const { fw, storage, clock } = against([CREATED]);
   const pay = await fw.intent("a", ORDER);
-  const { waitsFor: _, ...entry } = (await storage.get("a")) ?? assert.fail();
+  const { waitFor: _, ...entry } = (await storage.get("a")) ?? assert.fail();
   await storage.put({ ...entry, notBefore: clock.now() + HOUR, rev: entry.rev + 1 }, entry.rev);
   const began = clock.time;
   assert.equal((await pay.settled()).kind, "done");
@@ -66,8 +66,8 @@ test("what is recorded replaces the back-off of the mark", async () => {
   const { fw, storage, clock } = against([{ status: 429, headers: { "retry-after": "5" } }], { random: () => 0 });
   const began = clock.now();
   await assert.rejects((await fw.intent("a", ORDER)).settled({ waitFor: 1 }), { name: "Pending" });
-  const { notBefore, waitsFor } = (await storage.get("a")) ?? assert.fail();
-  assert.deepEqual([notBefore - began, waitsFor], [5062, 5062]);
+  const { notBefore, waitFor } = (await storage.get("a")) ?? assert.fail();
+  assert.deepEqual([notBefore - began, waitFor], [5062, 5062]);
 });
 
 test("an end that could not be written is sent for again after the back-off of the mark", async () => {
@@ -157,7 +157,7 @@ test("after a crash, a server that showed its status resource is asked first", a
     const dying = client({ ...first.fw.settings, sleep, waitFor: Infinity });
     void (await dying.intent("a", ORDER)).settled();
     while (first.seen.length < 2) await new Promise(setImmediate);
-    assert.equal((await storage.get("a"))?.showsStatus, true);
+    assert.equal((await storage.get("a"))?.hasStatus, true);
     const { fw, seen } = against([{ status: 200, json: { state: "completed" } }, CREATED], { storage }, clock);
     assert.equal((await (await fw.intent("a", ORDER)).settled()).kind, "done");
     assert.deepEqual(seen.map(({ method }) => method), ["GET", "POST"]);
@@ -171,14 +171,14 @@ test("a server that denied its status resource is not asked again, and the next 
   const { fw, seen } = against(replies, { storage, waitFor: Infinity }, clock);
   assert.equal((await (await fw.intent("a", ORDER)).settled()).kind, "done");
   assert.deepEqual(seen.filter(({ method }) => method == "GET").length, 2);
-  assert.equal((await storage.get("a"))?.showsStatus, false);
+  assert.equal((await storage.get("a"))?.hasStatus, false);
 });
 
 test("in every dialect a known problem shows the resource, and one of a later version does not", async () => {
   for (const [dialect, code, isShown] of [["stripe", "overloaded", true], ["generic", "rate-limited", true], ["draft-07", "strange", false]] as const) {
     const { fw, storage } = against([problem(503, code, true)], { dialect });
     await assert.rejects((await fw.intent("a", ORDER)).settled({ waitFor: 10 }), { name: "Pending" });
-    assert.equal((await storage.get("a"))?.showsStatus, isShown, code);
+    assert.equal((await storage.get("a"))?.hasStatus, isShown, code);
   }
 });
 
