@@ -137,7 +137,7 @@ export class FirstwriteError extends Error {
 }
 
 /** Makes the class of one of them. */
-const kind = (name: string, why: string) =>
+const kind = (name: string, why: string): new (intent: string, message?: string) => FirstwriteError =>
   class extends FirstwriteError {
     constructor(intent: string, message = why) {
       super(name, intent, message);
