@@ -91,7 +91,7 @@ function follow(trace: string, folder: string, port: number): string[] {
   for (const call of callsOf(trace)) {
     const { name, about, result, isRest } = call;
     const word =
-      name == "connect" && about.includes(`htons(${port})`) ? "connect" : name == "write" && about.includes("ended done") ? "end" : "";
+      name == "connect" && about.includes(`htons(${port})`) ? "connect" : name == "write" && about.includes("told ") ? "told" : "";
     // What leaves the process counts from its beginning, what is written from its end.
     if (word && !isRest) {
       assert.deepEqual([...disk.dirty], [], `not synced before: ${name}${about}`);
@@ -105,7 +105,7 @@ function follow(trace: string, folder: string, port: number): string[] {
 }
 
 test(
-  "each mark is on the disk before its attempt connects, and the end before it is told",
+  "an intent is on the disk before it is told, each mark before its attempt connects, and the end before it is told",
   { skip: !hasStrace() && "there is no strace" },
   async (t) => {
     const folder = await realpath(await mkdtemp(join(tmpdir(), "firstwrite-durable-")));
@@ -128,15 +128,16 @@ test(
       import { folder } from "${DIST}/file.js";
       import { client } from "${DIST}/node.js";
       const fw = client({ storage: folder("${folder}/deep/er/intents"), random: () => 0, waitFor: Infinity });
-      const { kind } = await (await fw.intent("a", { url: "http://127.0.0.1:${port}/" })).settled();
-      writeSync(1, "ended " + kind);
+      const pay = await fw.intent("a", { url: "http://127.0.0.1:${port}/" });
+      writeSync(1, "told opened, ");
+      writeSync(1, "told " + (await pay.settled()).kind);
     `;
     const trace = join(folder, "trace");
     const calls = "openat,mkdir,mkdirat,write,pwrite64,writev,fsync,fdatasync,rename,renameat,renameat2,ftruncate,connect";
     const options = ["-f", "-y", "-s", "128", "-e", `trace=${calls}`, "-o", trace];
     const { stdout } = await run("strace", [...options, process.execPath, "--input-type=module", "-e", script]);
-    assert.equal(stdout, "ended done");
-    assert.deepEqual(follow(await readFile(trace, "utf8"), folder, port), ["connect", "connect", "connect", "end"]);
+    assert.equal(stdout, "told opened, told done");
+    assert.deepEqual(follow(await readFile(trace, "utf8"), folder, port), ["told", "connect", "connect", "connect", "told"]);
   },
 );
 
