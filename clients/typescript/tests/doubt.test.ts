@@ -195,6 +195,19 @@ test("a 202 of another origin on which none of our headers can be read is not do
   }
 });
 
+test("a 4xx of another origin on which none of our headers can be read is no refusal", async () => {
+  for (const [reply, kind, safeNewKey] of [
+    [{ status: 422, type: "cors" }, "unknown", false],
+    [{ status: 422, headers: EXPIRES, type: "cors" }, "refused", true],
+    [{ status: 422, type: "basic" }, "refused", true],
+    [{ ...(problem(400, "key-missing") as object), type: "cors" }, "refused", true],
+  ] as [Reply, string, boolean][]) {
+    const { fw } = against([reply]);
+    const end = await (await fw.intent("a", ORDER)).settled();
+    assert.deepEqual([end.kind, end.safeNewKey], [kind, safeNewKey]);
+  }
+});
+
 test("an answer that the gateway passed on without keeping it is asked about", async () => {
   for (const dialect of ["draft-07", "stripe", "generic"] as const) {
     const headers = { "Idempotency-Outcome": "Unknown" };
