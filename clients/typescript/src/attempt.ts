@@ -8,7 +8,7 @@ import { pack } from "./request.js";
 /** An answer with its body. */
 export type Heard = Answer & { body: StoredBody | null };
 
-/** What is heard where there is no answer. */
+/** The result where there is no answer. */
 export const failed = (failure: "lost" | "not-sent"): Heard => ({ failure, status: null, headers: {}, body: null });
 
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;

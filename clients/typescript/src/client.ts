@@ -7,7 +7,7 @@ import { settings, type Options, type Settings } from "./options.js";
 import { prepare, randomKey, sameRequest } from "./request.js";
 import { sender, type Tell } from "./send.js";
 
-/** Where an intent stands: not yet sent, sent at least once, ended. */
+/** State of an intent: not yet sent, sent at least once, ended. */
 export type State = "open" | "sending" | "ended";
 
 /** An end with its body at hand. */

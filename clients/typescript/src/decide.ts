@@ -7,7 +7,7 @@ export type Dialect = "draft-07" | "stripe" | "generic";
 type Headers = Record<string, string>;
 
 /**
- * What came of an attempt. Header names are in lower case, the lines of one header in one value with commas between
+ * The result of an attempt. Header names are in lower case, the lines of one header in one value with commas between
  * them; `json` is the body, if it is JSON; `isHidden` says that this page may read none of our headers.
  */
 export interface Answer {
@@ -24,7 +24,7 @@ export type Decision =
   | { then: "ask"; wait: number; doubt: true }
   | { then: "end"; kind: EndKind; safeNewKey: boolean; replayed: boolean; code: string | null };
 
-/** What a client does after an answer of the status resource. */
+/** The next thing to do after an answer of the status resource. */
 export type AskDecision = { then: "send"; forget: boolean } | { then: "ask"; wait: number } | { then: "refresh" };
 
 interface Problem {
@@ -153,7 +153,7 @@ export function retryAfter(headers: Headers, member: unknown, now: number): numb
 export const expiresAt = (headers: Headers, now: number): number | null =>
   now + until(headers["idempotency-expires"], headers, now) || null;
 
-/** How far ahead a date was when the answer came, by the server's clock where that is told. */
+/** The distance to a date when the answer came, by the server's clock where that is told. */
 const until = (date: string | undefined, headers: Headers, now: number) => httpDate(date) - (httpDate(headers.date) || now);
 
 /** The time of an HTTP date in one of its three forms, in milliseconds; NaN for anything else. */

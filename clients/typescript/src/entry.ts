@@ -31,7 +31,7 @@ export interface StoredRequest {
 
 export type EndKind = "done" | "refused" | "unknown" | "expired";
 
-/** How an intent ended. */
+/** The end of an intent. */
 export interface End {
   kind: EndKind;
   /** The action may be tried again under a new key, by `supersede`. */
@@ -47,7 +47,7 @@ export interface End {
   body: StoredBody | null;
 }
 
-/** What is written down of an intent. Plain JSON. */
+/** An intent as it is written down. Plain JSON. */
 export interface Entry {
   v: 1;
   name: string;
@@ -56,7 +56,7 @@ export interface Entry {
   key: string;
   request: StoredRequest;
   openedAt: number;
-  /** What the first attempt spoke, as all later ones do. */
+  /** The words of the first attempt, and of all later ones. */
   dialect?: Dialect;
   attempts: number;
   /** An attempt may have reached the server, and no answer has settled what became of it. */
@@ -108,7 +108,7 @@ export interface Storage {
   lock?<T>(name: string, signal: AbortSignal, work: () => Promise<T>): Promise<T | undefined>;
   /** Calls back when another tab or this one has written; returns what ends that. */
   subscribe?(changed: () => void): () => void;
-  /** What the storage has to tell, such as that persistence was refused. */
+  /** Takes who hears what the storage has to tell, such as that persistence was refused. */
   onNotice?(notice: (step: "persist-refused") => void): void;
 }
 
@@ -119,7 +119,7 @@ export interface StepEvent {
   step: Step | "persist-refused";
   /** The intent's name; empty for `persist-refused`. */
   intent: string;
-  /** How many attempts were begun. */
+  /** Number of attempts that were begun. */
   attempt: number;
   status?: number;
   failure?: "lost" | "not-sent";

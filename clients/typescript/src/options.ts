@@ -10,23 +10,23 @@ export type Credentials = Record<string, string>;
 
 /** Settings of a client. Times are in milliseconds. */
 export interface Options {
-  /** Where entries are kept: `indexedDb()`, `folder(path)`, `memory()`. */
+  /** The place of the entries: `indexedDb()`, `folder(path)`, `memory()`. */
   storage: Storage;
-  /** What the server speaks; `draft-07` by default, which firstwrite's servers do. */
+  /** The words of the server; `draft-07` by default, which firstwrite's servers do. */
   dialect?: Dialect;
   /** Called before each attempt; `refresh` asks for others than the last ones. */
   credentials?: (about: { url: string; intent: string; refresh: boolean }) => Credentials | Promise<Credentials>;
   /** Makes the key of an intent: `randomKey` by default, or `derivedKeys(secret)`. Called twice, it tells which of the two it is. */
   key?: (intent: string) => string | Promise<string>;
-  /** How long `settled` waits; 30 s. */
+  /** The time that `settled` waits; 30 s. */
   waitFor?: number;
-  /** How long an intent is sent again, from its first attempt on; 1 h. */
+  /** The time for which an intent is sent again, from its first attempt on; 1 h. */
   giveUpAfter?: number;
-  /** How long the server keeps keys where its answers do not say so; 24 h. */
+  /** The time for which the server keeps keys where its answers do not say so; 24 h. */
   retention?: number;
-  /** How long one attempt may take; 30 s. */
+  /** The time that one attempt may take; 30 s. */
   attemptFor?: number;
-  /** Whether the status resource is asked: where the server is known to have one (`auto`), `always` or `never`. */
+  /** Use of the status resource: asked where the server is known to have one (`auto`), `always` or `never`. */
   status?: "auto" | "always" | "never";
   /** Longest body of a request; 8 MiB. */
   bodyBytesMax?: number;

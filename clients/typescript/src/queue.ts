@@ -25,7 +25,7 @@ export interface QueueOptions {
   confirm?: (queued: Queued, end: Settled) => void | Promise<void>;
   /** Hears what went wrong in a lane, which tries again after `pollEvery`, and of each damaged entry once. */
   onError?: (error: unknown, lane: string) => void;
-  /** How often the storage is looked at where it does not tell of changes, in milliseconds; 5 s. */
+  /** Time between two looks at the storage where it does not tell of changes, in milliseconds; 5 s. */
   pollEvery?: number;
   /** Most lanes that are sent at once; 16. One that waits is not among them. */
   lanesMax?: number;
@@ -44,7 +44,7 @@ export interface Queue {
   supersede(name: string, request: RequestSpec): Promise<Intent>;
   /** Sends what is enqueued until the signal is aborted. Of several tabs, one sends a lane. */
   run(signal: AbortSignal): Promise<void>;
-  /** What is enqueued, in order, and what cannot be read. */
+  /** The entries that are enqueued, in order, and those that cannot be read. */
   list(): Promise<{ queued: Queued[]; damaged: Damage[] }>;
 }
 

@@ -11,14 +11,14 @@ import { backoff, give, keyTime, over, take, waitLeft, type Budget } from "./wai
 /** Tells a step of an entry. */
 export type Tell = (step: StepEvent["step"], entry?: Entry, more?: Partial<StepEvent>) => void;
 
-/** What is known of a server. */
+/** Knowledge of a server. */
 interface Server extends Budget {
   /** False where it denied the resource, whatever else it says; undefined until an answer shows it. */
   hasStatus: boolean | undefined;
 }
 
 
-/** What this process knows of an intent that it sends, beyond the entry. */
+/** Knowledge of an intent that this process sends, beyond the entry. */
 interface Known {
   /** The revision that was read or written last. */
   rev?: number | undefined;
@@ -41,13 +41,13 @@ export function sender(options: Settings, tell: Tell) {
   const OFFLINE_MS = 1000;
   const KNOWN_MAX = 10_000;
   const { storage, now, monotonic, sleep, random } = options;
-  /** What the application says of all servers. */
+  /** The setting of the application, for all servers. */
   const hasStatus = ({ always: true, never: false } as Record<string, boolean | undefined>)[options.status];
   const origins = new Map<string, Server>();
   const intents = new Map<string, Known>();
   const seconds = Math.floor(Math.min(20, options.attemptFor / 1000 - 2));
 
-  /** What is known under a name. Beyond the limit all is forgotten: waits go on by the time of day. */
+  /** Finds what is known under a name. Beyond the limit all is forgotten: waits go on by the time of day. */
   const of = <T>(map: Map<string, T>, name: string, fresh: T): T => {
     const known = map.get(name) ?? fresh;
     if (map.size >= KNOWN_MAX) map.clear();
@@ -79,7 +79,7 @@ export function sender(options: Settings, tell: Tell) {
     const known = of<Known>(intents, key, { ...NEW, until: 0 });
     /** When the token is there that the budget has given for the next retry. */
     let turn: number | undefined;
-    /** What is written of a wait that begins now. */
+    /** Begins a wait; returns what is written of it. */
     const waiting = (seconds: number, count: number) => {
       const waitFor = backoff(seconds * 1000, count, random());
       const notBefore = now() + waitFor;

@@ -1,4 +1,4 @@
-/** How long to wait between attempts, and how long to go on at all. */
+/** The time between attempts, and the time for which to go on at all. */
 
 import type { EndKind } from "./entry.js";
 
@@ -27,7 +27,7 @@ export interface Wait {
 export const waitLeft = ({ notBefore, waitFor = 0 }: Wait, now: number) =>
   Math.max(Math.min(notBefore - now, waitFor), 0);
 
-/** What of an entry decides whether anything may still be sent. */
+/** The part of an entry that decides whether anything may still be sent. */
 export interface Life {
   firstAt?: number | null;
   /** When the time after which the client gives up began; null where none passes. */

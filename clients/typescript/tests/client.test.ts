@@ -222,7 +222,7 @@ test("a retry waits as long as the server said, and the budget is bounded", asyn
   assert.ok(retries >= 49 && retries <= 51, `${retries}`);
 });
 
-/** How many retries a hundred intents send to one server in a minute in which it answers none well. */
+/** Counts the retries of a hundred intents at one server in a minute in which it answers none well. */
 async function storm(set = (_: Clock) => {}): Promise<number> {
   const clock = new Clock();
   const down = () => {

@@ -1,4 +1,4 @@
-/** What the system sees: a mark is on the disk before the first packet of its attempt leaves. By `strace`. */
+/** The order of the system calls, by `strace`: a mark is on the disk before the first packet of its attempt leaves. */
 
 import assert from "node:assert/strict";
 import { execFile, execFileSync } from "node:child_process";
@@ -51,7 +51,7 @@ function callsOf(trace: string): Call[] {
   return calls;
 }
 
-/** What is written or made below a folder, and not yet on the disk. */
+/** Everything that is written or made below a folder, and not yet on the disk. */
 class Disk {
   readonly dirty = new Set<string>();
   syncs = 0;

@@ -68,7 +68,7 @@ class Heap {
   }
 }
 
-/** What a service says while it is down: nothing, or a time in seconds. */
+/** Ways of a service to be down: nobody listens, or it names a time in seconds. */
 type Down = "refused" | number;
 
 /** Runs a fleet through an outage; returns the highest rate in a window of so many seconds, and the mean. */

@@ -68,7 +68,7 @@ const SWAPS: Record<string, string[]> = {
   max: ["min"],
 };
 
-/** What may stand in the place of a token. */
+/** Returns what may stand in the place of a token. */
 function changesOf(token: string): string[] {
   if (token in SWAPS) return SWAPS[token] as string[];
   if (/^\d/.test(token)) {
@@ -100,7 +100,7 @@ function* mutants(text: string): Generator<Rules> {
 
 type Run = (typeof RUN)[string];
 
-/** What the rules say of a row, as text. */
+/** Runs a row; returns what the rules say, as text. */
 async function said(run: Run, rules: Rules, row: Row): Promise<string> {
   try {
     return JSON.stringify((await run(rules, row))[0]) ?? "nothing";

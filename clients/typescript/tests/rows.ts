@@ -85,7 +85,7 @@ const present = (headers: Record<string, string | null | undefined>) =>
 
 const time = (date: unknown) => (typeof date == "string" ? Date.parse(date) : null);
 
-/** What the rules say of a row of each file, and what the row expects. `crash.json` is run by whole clients. */
+/** Runs a row of each file; returns what the rules say, and what the row expects. `crash.json` is run by whole clients. */
 export const RUN: Record<string, (rules: Rules, row: Row) => [said: unknown, expected: unknown] | Promise<[unknown, unknown]>> = {
   "decide.json": ({ decide }, { dialect, answer, doubt, refreshed, expect }) => [
     spell(decide(dialect, hear(answer), doubt, refreshed, NOW)),
@@ -100,7 +100,8 @@ export const RUN: Record<string, (rules: Rules, row: Row) => [said: unknown, exp
   },
   "crash.json": ({ backoff }, { random, expect_ms }) => {
     // The marks of a process that dies: each waits for the back-off of the one before it.
-    const marks = (expect_ms as number[]).reduce<number[]>((all, _, at) => [...all, at ? (all.at(-1) as number) + backoff(0, at, random) : 0], []);
+    const marks = [0];
+    while (marks.length < (expect_ms as number[]).length) marks.push((marks.at(-1) as number) + backoff(0, marks.length, random));
     return [marks, expect_ms];
   },
   "left.json": ({ waitLeft }, { now, not_before, waits_for_ms, expect_ms }) => [

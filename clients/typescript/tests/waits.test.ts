@@ -175,7 +175,8 @@ test("a server that denied its status resource is not asked again, and the next 
 });
 
 test("in every dialect a known problem shows the resource, and one of a later version does not", async () => {
-  for (const [dialect, code, isShown] of [["stripe", "overloaded", true], ["generic", "rate-limited", true], ["draft-07", "strange", false]] as const) {
+  const cases = [["stripe", "overloaded", true], ["generic", "rate-limited", true], ["draft-07", "strange", false]] as const;
+  for (const [dialect, code, isShown] of cases) {
     const { fw, storage } = against([problem(503, code, true)], { dialect });
     await assert.rejects((await fw.intent("a", ORDER)).settled({ waitFor: 10 }), { name: "Pending" });
     assert.equal((await storage.get("a"))?.hasStatus, isShown, code);
@@ -194,7 +195,8 @@ test("an interim answer gives no token back", async () => {
 });
 
 test("a key whose time passes in doubt ends expired", async () => {
-  const headers = { date: new Date(new Clock().time).toUTCString(), "idempotency-expires": new Date(new Clock().time + 600_000).toUTCString() };
+  const { time } = new Clock();
+  const headers = { date: new Date(time).toUTCString(), "idempotency-expires": new Date(time + 600_000).toUTCString() };
   const { fw, clock } = against([interim(headers), lost()], { waitFor: Infinity });
   const began = clock.time;
   assert.equal((await (await fw.intent("a", ORDER)).settled()).kind, "expired");
