@@ -14,7 +14,7 @@ import { rows, RUN, type Row, type Rules } from "./rows.js";
 
 /** The rules that a file is about, as the text of a function that gives them. */
 const SOURCES: Record<string, string[]> = {
-  "ask.json": ["decide"],
+  "ask.json": ["decide", "waiting"],
   "crash.json": ["waiting"],
   "decide.json": ["decide"],
   "expires.json": ["decide"],

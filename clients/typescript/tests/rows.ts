@@ -27,6 +27,8 @@ export interface Row {
   doubt: boolean;
   refreshed: boolean;
   attempt: number;
+  /** Questions since the last attempt. */
+  asked?: number;
   random: number;
   now: string | number;
   retry_after_header: string | null;
@@ -91,7 +93,11 @@ export const RUN: Record<string, (rules: Rules, row: Row) => [said: unknown, exp
     spell(decide(dialect, hear(answer), doubt, refreshed, NOW)),
     expect,
   ],
-  "ask.json": ({ decideAsk }, { answer, refreshed, expect }) => [decideAsk(hear(answer), refreshed, NOW), expect],
+  "ask.json": ({ decideAsk, backoff }, { answer, refreshed, expect, asked, random, expect_ms }) => {
+    const next = decideAsk(hear(answer), refreshed, NOW);
+    if (!asked || next.then != "ask") return [next, expect];
+    return [[next, backoff(next.wait * 1000, asked, random)], [expect, expect_ms]];
+  },
   "shows.json": ({ showsStatus }, { answer, expect }) => [showsStatus(hear(answer)), expect],
   "wait.json": ({ retryAfter, backoff }, row) => {
     const headers = present({ "retry-after": row.retry_after_header, date: row.date_header });
