@@ -2,48 +2,52 @@
 
 import type { Answer } from "./decide.js";
 import type { StoredBody } from "./entry.js";
+import type { Settings } from "./options.js";
 import { pack } from "./request.js";
 
 /** An answer with its body. */
 export type Heard = Answer & { body: StoredBody | null };
 
-/** What is heard where there is no answer. */
+/** The result where there is no answer. */
 export const failed = (failure: "lost" | "not-sent"): Heard => ({ failure, status: null, headers: {}, body: null });
 
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 export type Sleep = (ms: number, signal?: AbortSignal) => Promise<void>;
 
+/** The settings that an attempt needs. */
+type Means = Pick<Settings, "fetch" | "notSent" | "sleep" | "answerBytesMax">;
+
 /** Sends a request once. It never rejects: what goes wrong is a failure, *lost* wherever that is possible. */
 export async function attempt(
-  fetch: Fetch,
-  sleep: Sleep,
+  { fetch, notSent, sleep, answerBytesMax }: Means,
   url: string,
   init: RequestInit,
-  limits: { ms: number; bytes: number; stop?: AbortSignal },
+  ms: number,
+  stop?: AbortSignal,
   onSent?: () => void,
 ): Promise<Heard> {
-  const answered = new AbortController();
-  const end = new AbortController();
+  const over = new AbortController();
+  const { signal } = over;
   const work = async (): Promise<Heard> => {
     try {
-      const response = fetch(url, { ...init, redirect: "manual", cache: "no-store", signal: end.signal });
+      const response = fetch(url, { ...init, redirect: "manual", cache: "no-store", signal });
       onSent?.();
       const { status, headers, body, type } = await response;
       const { "set-cookie": _, ...kept } = Object.fromEntries(headers);
-      const stored = await read(body, limits.bytes);
-      const isHidden = type == "cors" && !/idempoten|prefer/.test(Object.keys(kept).join());
+      const stored = await read(body, answerBytesMax);
+      const isHidden = type == "cors" && !/idempoten|prefer/.test(`${Object.keys(kept)}`);
       return { status, headers: kept, json: parse(stored), body: stored, isHidden };
     } catch (error) {
-      return failed(wasNotSent((error as Error).cause as Cause) ? "not-sent" : "lost");
+      return failed(notSent(error) ? "not-sent" : "lost");
     }
   };
   const late = async (): Promise<Heard> => {
-    await sleep(limits.ms, limits.stop ? AbortSignal.any([answered.signal, limits.stop]) : answered.signal);
-    end.abort();
+    await sleep(ms, stop ? AbortSignal.any([signal, stop]) : signal);
     return failed("lost");
   };
   const heard = await Promise.race([work(), late()]);
-  answered.abort();
+  // What is still under way, the rest of an answer too, is given up.
+  over.abort();
   return heard;
 }
 
@@ -56,13 +60,10 @@ async function read(stream: ReadableStream<Uint8Array<ArrayBuffer>> | null, byte
     const part = await reader?.read();
     if (!part || part.done) break;
     size += part.value.length;
-    if (size > bytesMax) {
-      reader?.cancel().catch(() => {});
-      return null;
-    }
+    if (size > bytesMax) return null;
     parts.push(part.value);
   }
-  return size ? pack(new Uint8Array(await new Blob(parts).arrayBuffer())) : null;
+  return size ? pack(await new Blob(parts).arrayBuffer()) : null;
 }
 
 /** The body as JSON; undefined if it is none. */
@@ -72,16 +73,4 @@ export function parse(body: StoredBody | null): unknown {
   } catch {
     return undefined;
   }
-}
-
-/** The cause that Node's fetch gives its errors; browsers give none. */
-type Cause = { code?: string; syscall?: string; errors?: Cause[] } | undefined;
-
-/** Nothing was sent where the name was not resolved or no connection was made. */
-function wasNotSent(cause: Cause): boolean {
-  return (
-    /^(ENOTFOUND|EAI_AGAIN|UND_ERR_CONNECT_TIMEOUT)$/.test(cause?.code ?? "") ||
-    cause?.syscall == "connect" ||
-    (!!cause?.errors?.length && cause.errors.every(wasNotSent))
-  );
 }

@@ -2,12 +2,12 @@
 
 import { parse } from "./attempt.js";
 import { IntentConflict, IntentState, Pending } from "./entry.js";
-import type { End, Entry, RequestSpec, Storage } from "./entry.js";
+import type { End, Entry, Place, RequestSpec, Storage } from "./entry.js";
 import { settings, type Options, type Settings } from "./options.js";
 import { prepare, randomKey, sameRequest } from "./request.js";
 import { sender, type Tell } from "./send.js";
 
-/** Where an intent stands: not yet sent, sent at least once, ended. */
+/** State of an intent: not yet sent, sent at least once, ended. */
 export type State = "open" | "sending" | "ended";
 
 /** An end with its body at hand. */
@@ -36,21 +36,22 @@ export interface Intent {
   acknowledge(): Promise<void>;
   /** Lets an intent that ended `unknown` be sent again under its key. */
   resume(): Promise<void>;
-  /** Opens the intent anew with a new key, where it was refused so that this is safe, or where no attempt was begun. */
-  supersede(request: RequestSpec): Promise<void>;
+  /**
+   * Opens the intent anew with a new key, where it was refused so that this is safe, or where no attempt was begun.
+   * One in a lane is superseded by its queue, which gives it a new place.
+   */
+  supersede(request: RequestSpec, at?: Place): Promise<void>;
 }
 
 export interface Client {
-  /** Opens an intent, at the end of a lane if one is given, or finds it if it stands so. Returns when it is durable. */
-  intent(name: string, request: RequestSpec, lane?: string): Promise<Intent>;
+  /** Opens an intent, in a place of a lane if one is given, or finds it if it stands so. Returns when it is durable. */
+  intent(name: string, request: RequestSpec, at?: Place): Promise<Intent>;
   /** Finds an intent that stands. */
   find(name: string): Promise<Intent | undefined>;
   /** All entries, and what cannot be read. */
   list(): ReturnType<Storage["list"]>;
   readonly settings: Readonly<Settings>;
 }
-
-const NAME_BYTES_MAX = 255;
 
 /** One sending of an intent, shared by everybody who waits for its end. */
 interface Run {
@@ -74,36 +75,27 @@ export function client(options: Options): Client {
   const runs = new Map<string, Run>();
   storage.onNotice?.(tell);
 
-  const newEntry = async (name: string, spec: RequestSpec, lane: string | null): Promise<Entry> => {
-    const { length } = new TextEncoder().encode(name);
-    if (!length || length > NAME_BYTES_MAX) throw new RangeError(`a name has 1 to ${NAME_BYTES_MAX} bytes`);
+  const newEntry = async (name: string, spec: RequestSpec, at?: Place): Promise<Entry> => {
+    const { size } = new Blob([name]);
     const request = await prepare(spec, all.bodyBytesMax);
     const key = await all.key(name);
     // Where no entry stands, a key that is the same each time may have been sent by an earlier process.
     const isDerived = all.key != randomKey && key == (await all.key(name));
-    let place = 0;
-    if (lane != null) {
-      place = now();
-      for (const other of (await storage.list()).entries) if (other.lane == lane) place = Math.max(place, other.place + 1);
+    if (!size || size > 255 || !/^[!#-[\]-~]{1,255}$/.test(key)) {
+      throw new RangeError("name or key: 1 to 255 characters");
     }
-    if (!/^[!#-[\]-~]{1,255}$/.test(key)) throw new RangeError("a key has 1 to 255 visible characters");
     return {
       v: 1,
       name,
-      rev: Math.floor(Math.random() * 2 ** 48),
+      rev: Math.floor(Math.random() * 1e15),
       key,
       request,
       openedAt: now(),
       attempts: 0,
       doubt: isDerived,
-      ask: false,
-      firstAt: null,
-      since: null,
       notBefore: 0,
-      expiresAt: null,
       end: null,
-      lane,
-      place,
+      ...at,
     };
   };
 
@@ -126,20 +118,16 @@ export function client(options: Options): Client {
   };
 
   const settle = async (entry: Entry, { signal, waitFor = all.waitFor }: WaitOptions): Promise<End> => {
-    signal?.throwIfAborted();
     const run = join(entry);
     const left = new AbortController();
-    const leave = () => left.abort();
-    signal?.addEventListener("abort", leave);
     run.waiting += 1;
     try {
-      const end = await Promise.race([run.end, sleep(waitFor, left.signal)]);
+      const end = await Promise.race([run.end, sleep(waitFor, signal ? AbortSignal.any([signal, left.signal]) : left.signal)]);
       if (end) return end;
       signal?.throwIfAborted();
       throw new Pending(entry.name);
     } finally {
-      leave();
-      signal?.removeEventListener("abort", leave);
+      left.abort();
       if (!--run.waiting) run.stop.abort();
     }
   };
@@ -166,7 +154,7 @@ export function client(options: Options): Client {
     async settled(wait = {}) {
       if (entry.lane != (wait.lane ?? null)) {
         entry = await read(entry);
-        if (!entry.end) throw new IntentState(entry.name, "is sent by its queue");
+        if (!entry.end) throw new IntentState(entry.name, "is its queue's");
       }
       const end = entry.end ?? (await settle(entry, wait));
       entry = { ...entry, end };
@@ -182,12 +170,13 @@ export function client(options: Options): Client {
     },
     async resume() {
       entry = await replace(entry, (standing) => {
-        if (standing.end?.kind != "unknown") throw new IntentState(entry.name, "did not end unknown");
-        return change(standing, { end: null, doubt: true, ask: true, since: now(), notBefore: 0 });
+        if (standing.end?.kind != "unknown") throw new IntentState(entry.name, "is not unknown");
+        return change(standing, { end: null, doubt: true, since: now(), notBefore: 0, waitFor: 0 });
       });
     },
-    async supersede(spec) {
-      const next = await newEntry(entry.name, spec, entry.lane);
+    async supersede(spec, at) {
+      if (entry.lane != (at?.lane ?? null)) throw new IntentState(entry.name, "is its queue's");
+      const next = await newEntry(entry.name, spec, at);
       entry = await replace(entry, async ({ end, key, attempts, doubt, rev }) => {
         const isUnsafe = end ? end.kind != "refused" || !end.safeNewKey : attempts || doubt;
         if (isUnsafe || key == next.key) throw new IntentState(entry.name, "takes no new key");
@@ -199,12 +188,12 @@ export function client(options: Options): Client {
 
   return {
     settings: all,
-    async intent(name, spec, lane) {
-      const entry = await newEntry(name, spec, lane ?? null);
+    async intent(name, spec, at) {
+      const entry = await newEntry(name, spec, at);
       for (;;) {
         const standing = await storage.get(name);
         if (standing) {
-          const isElsewhere = (lane ?? standing.lane) != standing.lane;
+          const isElsewhere = at && at.lane != standing.lane;
           if (isElsewhere || !sameRequest(standing.request, entry.request)) throw new IntentConflict(name);
           return handle(standing);
         }

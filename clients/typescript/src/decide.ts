@@ -4,15 +4,17 @@ import type { EndKind } from "./entry.js";
 
 export type Dialect = "draft-07" | "stripe" | "generic";
 
+type Headers = Record<string, string>;
+
 /**
- * What came of an attempt. Header names are in lower case, the lines of one header in one value with commas between
+ * The result of an attempt. Header names are in lower case, the lines of one header in one value with commas between
  * them; `json` is the body, if it is JSON; `isHidden` says that this page may read none of our headers.
  */
 export interface Answer {
   failure?: "lost" | "not-sent";
   /** Null after a failure. */
   status: number | null;
-  headers: Record<string, string>;
+  headers: Headers;
   json?: unknown;
   isHidden?: boolean;
 }
@@ -22,7 +24,7 @@ export type Decision =
   | { then: "ask"; wait: number; doubt: true }
   | { then: "end"; kind: EndKind; safeNewKey: boolean; replayed: boolean; code: string | null };
 
-/** What a client does after an answer of the status resource. */
+/** The next thing to do after an answer of the status resource. */
 export type AskDecision = { then: "send"; forget: boolean } | { then: "ask"; wait: number } | { then: "refresh" };
 
 interface Problem {
@@ -44,7 +46,8 @@ interface Case {
   replayed: boolean;
   doubt: boolean;
   refreshed: boolean;
-  wait: number;
+  /** Seconds; undefined where none are named. */
+  wait: number | undefined;
 }
 
 type Decide = (c: Case) => Decision;
@@ -52,12 +55,12 @@ type Decide = (c: Case) => Decision;
 const includes = (words: string, word: unknown) => words.split(" ").includes(String(word));
 
 /** Says whether a header has this member, whose parameters do not count. */
-const says = (h: Record<string, string>, name: string, word = "true") =>
+const says = (h: Headers, name: string, word = "true") =>
   new RegExp(`(^|,) *${word} *(,|;|$)`, "i").test(h[name] ?? "");
 
-const retryIn = (c: Case, doubt: boolean, refresh = false): Decision => ({ then: "retry", wait: c.wait, doubt, refresh });
+const retryIn = ({ wait = 0 }: Case, doubt: boolean, refresh = false): Decision => ({ then: "retry", wait, doubt, refresh });
 const retry: Decide = (c) => retryIn(c, c.doubt);
-const ask: Decide = ({ wait }) => ({ then: "ask", wait, doubt: true });
+const ask: Decide = ({ wait = 0 }) => ({ then: "ask", wait, doubt: true });
 const end = ({ replayed, problem }: Case, kind: EndKind, safeNewKey = false): Decision => ({
   then: "end",
   kind,
@@ -65,11 +68,13 @@ const end = ({ replayed, problem }: Case, kind: EndKind, safeNewKey = false): De
   replayed,
   code: problem?.code ?? null,
 });
-const done: Decide = (c) => end(c, "done");
-const unknown: Decide = (c) => end(c, "unknown");
-const refused: Decide = (c) => end(c, "refused", true);
-const nothingRan: Decide = (c) => (c.doubt ? unknown : refused)(c);
-const keyReused: Decide = (c) => (c.doubt ? unknown(c) : end(c, "refused"));
+const is = (kind: EndKind, safeNewKey = false): Decide => (c) => end(c, kind, safeNewKey);
+const done = is("done");
+const unknown = is("unknown");
+const refused = is("refused", true);
+const unlessDoubt = (otherwise: Decide): Decide => (c) => (c.doubt ? unknown : otherwise)(c);
+const nothingRan = unlessDoubt(refused);
+const keyReused = unlessDoubt(is("refused"));
 const again: Decide = (c) => retryIn(c, c.doubt || !c.problem?.safe_new_key);
 
 const firstAnswer: Decide = (c) => {
@@ -84,15 +89,15 @@ const COMMON = "outcome-unknown key-reused key-expired answer-not-kept";
 /** The table: a row applies where one of its words is a fact. A colon stands before the code of a problem. */
 const ROWS: [words: string, decision: Decide][] = [
   ["not-sent", retry],
-  ["lost interim uncertain-2", ask],
+  ["lost interim", ask],
   ["2xx", (c) => done({ ...c, problem: undefined })],
   [":outcome-unknown :in-progress", ask],
   [":key-reused", keyReused],
-  [":key-expired", (c) => end(c, "expired")],
+  [":key-expired", is("expired")],
   [":answer-not-kept", firstAnswer],
   [":answer-lost", (c) => (c.problem?.retryable ? ask : unknown)(c)],
   [":rate-limited :store-unavailable :overloaded :upstream-unreachable :request-timeout :attempt-failed", retry],
-  ["uncertain-3 uncertain-4 uncertain-5", ask],
+  ["uncertain", ask],
   ["401 407 :tenant-unknown", (c) => (c.refreshed ? nothingRan(c) : retryIn(c, c.doubt, true))],
   ["retryable", again],
   [
@@ -100,14 +105,13 @@ const ROWS: [words: string, decision: Decide][] = [
       ":method-not-allowed :upgrade-refused :grpc-unsupported :misconfigured :key-unknown :not-found",
     nothingRan,
   ],
-  ["problem", (c) => (c.doubt ? unknown(c) : end(c, c.s < 500 ? "refused" : "unknown", c.problem?.safe_new_key))],
+  ["problem", unlessDoubt((c) => end(c, c.s < 500 ? "refused" : "unknown", c.problem?.safe_new_key))],
   ["other-parameters", keyReused],
   ["kept-3", done],
   ["kept-4", refused],
   ["kept-5", unknown],
-  ["should-true", (c) => retryIn(c, c.doubt || c.s >= 500 || c.s == 409)],
-  ["should-false-5", unknown],
-  ["declined", refused],
+  ["should", (c) => retryIn(c, c.doubt || c.s >= 500 || c.s == 409)],
+  ["stripe-402", refused],
   ["408 409 502 504", ask],
   ["425 429", retry],
   ["301 302 303", unknown],
@@ -124,38 +128,56 @@ export function decide(dialect: Dialect, answer: Answer, doubt: boolean, refresh
 
 /** Decides what follows from an answer of the status resource. */
 export function decideAsk(answer: Answer, refreshed: boolean, now: number): AskDecision {
-  const { s, json, problem, wait } = look("draft-07", answer, true, refreshed, now, true);
+  const { s, json, problem, wait = 1 } = look("draft-07", answer, true, refreshed, now, true);
   const isOpen = s == 200 && includes("reserved interim uncertain", json.state);
-  if (isOpen || includes("429 503", s) || problem?.code == "outcome-unknown") return { then: "ask", wait: wait || 1 };
+  if (isOpen || includes("429 503", s) || problem?.code == "outcome-unknown") return { then: "ask", wait };
   if (includes("401 407", s) && !refreshed) return { then: "refresh" };
   return { then: "send", forget: includes("404 405", s) && !problem };
 }
 
 /** Tells from an answer that its server speaks our profile, and so has a status resource. */
-export function showsStatus(answer: Answer): boolean {
-  const { headers } = answer;
-  const { problem } = look("draft-07", answer, true, true, 0);
-  return !!(problem || headers["idempotency-expires"] || headers["idempotency-interim"]);
+export const showsStatus = ({ headers, json }: Answer): boolean =>
+  ["expires", "interim", "outcome"].some((name) => `idempotency-${name}` in headers) ||
+  (isProblem(json) && ROWS.some(([words]) => includes(words, `:${json.code}`)));
+
+/** Seconds until a retry is wanted: the header, else the member of the problem; an hour at most. */
+export function retryAfter(headers: Headers, member: unknown, now: number): number | undefined {
+  const header = headers["retry-after"] as string;
+  const ahead = until(header, headers, now) / 1000;
+  const named = Number.isFinite(member) && (member as number) >= 0 ? Math.ceil(member as number) : undefined;
+  const wait = /^\d+$/.test(header) ? +header : ahead == ahead ? ahead : named;
+  return wait && Math.min(Math.max(wait, 0), 3600);
 }
 
-/** Milliseconds until a retry is wanted: the header, else the member of the problem; an hour at most. */
-export function retryAfter(header: string | undefined, member: unknown, now: number): number {
-  const text = (header ?? "").trim();
-  const at = httpDate(text) - now;
-  const ms = /^\d+$/.test(text) ? Number(text) * 1000 : at == at ? at : typeof member == "number" ? member * 1000 : 0;
-  return Math.min(Math.max(ms || 0, 0), 3_600_000);
-}
+/** The time by this clock until which the server keeps the key, if the answer says so. */
+export const expiresAt = (headers: Headers, now: number): number | null =>
+  now + until(headers["idempotency-expires"], headers, now) || null;
+
+/** The distance to a date when the answer came, by the server's clock where that is told. */
+const until = (date: string | undefined, headers: Headers, now: number) => httpDate(date) - (httpDate(headers.date) || now);
 
 /** The time of an HTTP date in one of its three forms, in milliseconds; NaN for anything else. */
 export function httpDate(text = ""): number {
   const normal = text
-    // RFC 850: a year of two digits is one of this century, as the day of the week must say.
-    .replace(/^(\w{3})(?:s|nes|rs|ur|)day, (\d\d)-(\w{3})-(\d\d) /, "$1, $2 $3 20$4 ")
+    // A leap second is told as the second before it.
+    .replace(":60 ", ":59 ")
+    // RFC 850: a year of two digits is one from 1970 to 2069, as the day of the week must say.
+    .replace(
+      /^(...)\w*, (..)-(...)-(..) /,
+      (_, day, date, month, year) => `${day}, ${date} ${month} ${year < "70" ? 20 : 19}${year} `,
+    )
     // asctime
-    .replace(/^(\w{3}) (\w{3}) (\d\d) (.{8}) (\d{4})$/, "$1, $3 $2 $5 $4 GMT")
-    .replace(/^(\w{3}) (\w{3})  (\d) (.{8}) (\d{4})$/, "$1, 0$3 $2 $5 $4 GMT");
+    .replace(/^(... ...)  /, "$1 0")
+    .replace(/^(...) (...) (..) (.{8}) (....)$/, "$1, $3 $2 $5 $4 GMT");
+  // What was no date makes none of this form.
   const at = Date.parse(normal);
   return new Date(at).toUTCString() == normal ? at : NaN;
+}
+
+/** Tells a problem of ours. */
+function isProblem(json: unknown): json is Problem {
+  const { code, retryable, safe_new_key } = (json ?? {}) as Record<string, unknown>;
+  return `${[typeof code, typeof retryable, typeof safe_new_key]}` == "string,boolean,boolean";
 }
 
 function look(dialect: Dialect, answer: Answer, doubt: boolean, refreshed: boolean, now: number, isStatus = false): Case {
@@ -163,31 +185,33 @@ function look(dialect: Dialect, answer: Answer, doubt: boolean, refreshed: boole
   const s = answer.status ?? 0;
   // A value that is no object has none of these members.
   const json = (answer.json ?? {}) as Record<string, unknown>;
-  const { code, retryable, safe_new_key } = json;
+  const { code, retryable } = json;
   const isDraft = dialect == "draft-07";
   const isStripe = dialect == "stripe";
-  const hundred = Math.floor(s / 100);
+  const hundred = (s / 100) | 0;
   const replayed = says(h, "idempotent-replayed");
   const kept = replayed || !isNaN(httpDate(h["idempotency-expires"]));
-  const isOurs = typeof code == "string" && typeof retryable == "boolean" && typeof safe_new_key == "boolean";
   const isRead = (isDraft || includes(COMMON, code)) && (!kept || code == "answer-not-kept");
-  const problem = isOurs && isRead ? (json as unknown as Problem) : undefined;
+  const problem = isProblem(json) && isRead ? json : undefined;
   const isLater = s == 202 && (isHidden || says(h, "preference-applied", "respond-async"));
-  const should = isStripe && `should-${h["stripe-should-retry"]?.toLowerCase()}`;
+  const isUncertain = says(h, "idempotency-outcome", "unknown");
+  const should = (word: string) => isStripe && says(h, "stripe-should-retry", word);
   const facts = [
     failure,
-    isDraft && hundred == 2 && (isLater || says(h, "idempotency-interim")) && "interim",
-    says(h, "idempotency-outcome", "unknown") && `uncertain-${hundred}`,
+    hundred == 2 && (isUncertain || (isDraft && (isLater || says(h, "idempotency-interim")))) && "interim",
+    isUncertain && "uncertain",
     s,
     `${hundred}xx`,
     problem && `:${problem.code}`,
     isDraft && problem && (retryable ? "retryable" : "problem"),
     isStripe && includes("400 422", s) && (json.error as Problem | null)?.type == "idempotency_error" && "other-parameters",
     kept && !(isStripe && hundred == 3) && `kept-${hundred}`,
-    should,
-    `${should}-${hundred}`,
-    isStripe && s == 402 && "declined",
+    should("true") && "should",
+    hundred == 5 && should("false") && "kept-5",
+    isStripe && `stripe-${s}`,
   ];
-  const wait = retryAfter(h["retry-after"], problem || isStatus ? json.retry_after : 0, now) / 1000;
-  return { s, facts, json, problem, replayed, doubt, refreshed, wait };
+  const wait = retryAfter(h, (problem || isStatus) && json.retry_after, now);
+  // A header that cannot be read may say that the key stays uncertain.
+  const mayBeUncertain = isDraft && hundred == 4 && !problem && !!isHidden;
+  return { s, facts, json, problem, replayed, doubt: doubt || mayBeUncertain, refreshed, wait };
 }

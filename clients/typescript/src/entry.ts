@@ -31,7 +31,7 @@ export interface StoredRequest {
 
 export type EndKind = "done" | "refused" | "unknown" | "expired";
 
-/** How an intent ended. */
+/** The end of an intent. */
 export interface End {
   kind: EndKind;
   /** The action may be tried again under a new key, by `supersede`. */
@@ -47,7 +47,7 @@ export interface End {
   body: StoredBody | null;
 }
 
-/** What is written down of an intent. Plain JSON. */
+/** An intent as it is written down. Plain JSON. */
 export interface Entry {
   v: 1;
   name: string;
@@ -56,28 +56,35 @@ export interface Entry {
   key: string;
   request: StoredRequest;
   openedAt: number;
-  /** What the first attempt spoke, as all later ones do. */
+  /** The words of the first attempt, and of all later ones. */
   dialect?: Dialect;
   attempts: number;
   /** An attempt may have reached the server, and no answer has settled what became of it. */
   doubt: boolean;
-  /** The status resource is asked before the next attempt. */
-  ask: boolean;
   /** When the first attempt began; the key lives from then on. */
-  firstAt: number | null;
+  firstAt?: number | null;
   /** When the time after which the client gives up began: the first attempt, or `resume`; null while none passes. */
-  since: number | null;
+  since?: number | null;
   /** When the entry was last written since the first attempt, by which a clock that was set back is noticed. */
   latestAt?: number | null;
-  /** Nothing is sent before. */
+  /** Nothing is sent before, */
   notBefore: number;
+  /** and a wait is no longer than this, whatever the clock says. */
+  waitFor?: number;
+  /** An answer showed that the server has a status resource, and none denied it. */
+  hasStatus?: boolean;
   /** When the server forgets the key, if it said so. */
-  expiresAt: number | null;
+  expiresAt?: number | null;
   end: End | null;
-  lane: string | null;
+  lane?: string | null;
   /** The order in the lane. */
-  place: number;
+  place?: number;
+  /** The queue's `apply` has run. */
+  applied?: boolean;
 }
+
+/** A place in a lane. */
+export type Place = { lane: string; place: number };
 
 /** An entry that cannot be read. It is left where it is. */
 export interface Damage {
@@ -101,7 +108,7 @@ export interface Storage {
   lock?<T>(name: string, signal: AbortSignal, work: () => Promise<T>): Promise<T | undefined>;
   /** Calls back when another tab or this one has written; returns what ends that. */
   subscribe?(changed: () => void): () => void;
-  /** What the storage has to tell, such as that persistence was refused. */
+  /** Takes who hears what the storage has to tell, such as that persistence was refused. */
   onNotice?(notice: (step: "persist-refused") => void): void;
 }
 
@@ -112,7 +119,7 @@ export interface StepEvent {
   step: Step | "persist-refused";
   /** The intent's name; empty for `persist-refused`. */
   intent: string;
-  /** How many attempts were begun. */
+  /** Number of attempts that were begun. */
   attempt: number;
   status?: number;
   failure?: "lost" | "not-sent";
@@ -129,44 +136,25 @@ export class FirstwriteError extends Error {
   }
 }
 
+/** Makes the class of one of them. */
+const kind = (name: string, why: string): new (intent: string, message?: string) => FirstwriteError =>
+  class extends FirstwriteError {
+    constructor(intent: string, message = why) {
+      super(name, intent, message);
+    }
+  };
+
 /** The intent stands with another request. Nothing was sent. */
-export class IntentConflict extends FirstwriteError {
-  constructor(intent: string) {
-    super("IntentConflict", intent, "stands with another request");
-  }
-}
+export class IntentConflict extends kind("IntentConflict", "has another request") {}
 
 /** The time of `waitFor` is over and the intent has no end yet. Call `settled` again. */
-export class Pending extends FirstwriteError {
-  constructor(intent: string) {
-    super("Pending", intent, "has no end yet");
-  }
+export class Pending extends kind("Pending", "has no end") {
+  /** Milliseconds after which a queue goes on with it. */
+  retryIn = 0;
 }
 
 /** The intent was acknowledged or superseded elsewhere, and its end is no longer known. */
-export class IntentGone extends FirstwriteError {
-  constructor(intent: string) {
-    super("IntentGone", intent, "was acknowledged elsewhere");
-  }
-}
+export class IntentGone extends kind("IntentGone", "gone") {}
 
 /** The intent's state does not allow the call. */
-export class IntentState extends FirstwriteError {
-  constructor(intent: string, message: string) {
-    super("IntentState", intent, message);
-  }
-}
-
-/** The entry cannot be read; it is left where it is. */
-export class DamagedEntry extends FirstwriteError {
-  constructor(intent: string, cause: unknown) {
-    super("DamagedEntry", intent, "cannot be read", cause);
-  }
-}
-
-/** The storage cannot be opened, or does not take a write. */
-export class StorageError extends FirstwriteError {
-  constructor(message: string, cause?: unknown) {
-    super("StorageError", "", message, cause);
-  }
-}
+export class IntentState extends kind("IntentState", "does not allow this") {}

@@ -16,7 +16,7 @@ import { constants } from "node:fs";
 import { mkdir, open, readdir, readFile, rename, rm, rmdir, stat, unlink } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 
-import { DamagedEntry, StorageError } from "./entry.js";
+import { DamagedEntry, StorageError } from "./storage.js";
 import type { Entry, Storage } from "./entry.js";
 
 export interface FolderOptions {
@@ -24,12 +24,12 @@ export interface FolderOptions {
   entriesMax?: number;
 }
 
-/** How often a folder that is being written is read again before it counts as damaged. */
+/** Looks at a folder that is being written before it counts as damaged. */
 const LOOKS_MAX = 100;
 const LEFT_MS = 86_400_000;
 const ENTRY = /^[0-9a-f]{64}$/;
 
-/** What stands: the id of its revision, and the entry. */
+/** An entry that stands, and the id of its revision. */
 type Standing = { id: string; entry: Entry };
 
 /** Keeps entries in a folder, which is made if it does not exist. */

@@ -4,7 +4,7 @@ export { client } from "./client.js";
 export type { Client, Intent, Settled, State, WaitOptions } from "./client.js";
 export type { Fetch, Sleep } from "./attempt.js";
 export type { Dialect } from "./decide.js";
-export { DamagedEntry, FirstwriteError, IntentConflict, IntentGone, IntentState, Pending, StorageError } from "./entry.js";
+export { FirstwriteError, IntentConflict, IntentGone, IntentState, Pending } from "./entry.js";
 export type {
   Damage,
   End,

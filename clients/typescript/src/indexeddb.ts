@@ -1,6 +1,6 @@
 /** Entries in IndexedDB, for pages and workers of browsers. */
 
-import { DamagedEntry, StorageError } from "./entry.js";
+import { DamagedEntry, StorageError } from "./storage.js";
 import type { Entry, Storage } from "./entry.js";
 
 export interface IndexedDbOptions {

@@ -10,23 +10,23 @@ export type Credentials = Record<string, string>;
 
 /** Settings of a client. Times are in milliseconds. */
 export interface Options {
-  /** Where entries are kept: `indexedDb()`, `folder(path)`, `memory()`. */
+  /** The place of the entries: `indexedDb()`, `folder(path)`, `memory()`. */
   storage: Storage;
-  /** What the server speaks; `draft-07` by default, which firstwrite's servers do. */
+  /** The words of the server; `draft-07` by default, which firstwrite's servers do. */
   dialect?: Dialect;
   /** Called before each attempt; `refresh` asks for others than the last ones. */
   credentials?: (about: { url: string; intent: string; refresh: boolean }) => Credentials | Promise<Credentials>;
   /** Makes the key of an intent: `randomKey` by default, or `derivedKeys(secret)`. Called twice, it tells which of the two it is. */
   key?: (intent: string) => string | Promise<string>;
-  /** How long `settled` waits; 30 s. */
+  /** The time that `settled` waits; 30 s. */
   waitFor?: number;
-  /** How long an intent is sent again, from its first attempt on; 1 h. */
+  /** The time for which an intent is sent again, from its first attempt on; 1 h. */
   giveUpAfter?: number;
-  /** How long the server keeps keys where its answers do not say so; 24 h. */
+  /** The time for which the server keeps keys where its answers do not say so; 24 h. */
   retention?: number;
-  /** How long one attempt may take; 30 s. */
+  /** The time that one attempt may take; 30 s. */
   attemptFor?: number;
-  /** Whether the status resource is asked: where the server is known to have one (`auto`), `always` or `never`. */
+  /** Use of the status resource: asked where the server is known to have one (`auto`), `always` or `never`. */
   status?: "auto" | "always" | "never";
   /** Longest body of a request; 8 MiB. */
   bodyBytesMax?: number;
@@ -35,6 +35,8 @@ export interface Options {
   /** Hears every step. What it throws is ignored. */
   on?: (event: StepEvent) => void;
   fetch?: Fetch;
+  /** Tells from an error of `fetch` that no byte was sent: in Node by its cause, elsewhere never. */
+  notSent?: (error: unknown) => boolean;
   now?: () => number;
   /** Milliseconds of a clock that is never set, for the retry budget; `performance.now`. */
   monotonic?: () => number;
@@ -49,8 +51,6 @@ export interface Options {
 /** Options with their defaults. */
 export type Settings = Required<Options>;
 
-const TIMER_MAX = 2 ** 31 - 1;
-
 const DEFAULTS: Omit<Settings, "storage"> = {
   dialect: "draft-07",
   credentials: () => ({}),
@@ -64,6 +64,7 @@ const DEFAULTS: Omit<Settings, "storage"> = {
   answerBytesMax: 1_048_576,
   on: () => {},
   fetch: (url, init) => fetch(url, init),
+  notSent: () => false,
   now: Date.now,
   monotonic: () => performance.now(),
   sleep: (ms, signal) =>
@@ -73,7 +74,8 @@ const DEFAULTS: Omit<Settings, "storage"> = {
         signal?.removeEventListener("abort", end);
         done();
       };
-      const timer = setTimeout(end, Math.min(ms, TIMER_MAX));
+      // Longer ones overflow.
+      const timer = setTimeout(end, Math.min(ms, 2 ** 31 - 1));
       signal?.addEventListener("abort", end);
       if (signal?.aborted) end();
     }),
@@ -84,9 +86,9 @@ const DEFAULTS: Omit<Settings, "storage"> = {
 export function settings(given: Options): Settings {
   const all: Record<string, unknown> = { ...DEFAULTS };
   for (const [name, value] of Object.entries(given)) {
-    if (value !== undefined) all[name] = value;
+    if (value != null) all[name] = value;
     // Not a number would make a limit that nothing reaches.
-    if (Number.isNaN(value) || (value as number) < 0) throw new RangeError(`${name} is no time or size`);
+    if (Number.isNaN(value) || (value as number) < 0) throw new RangeError(`${name} is no size`);
   }
   if (!/^(draft-07|stripe|generic)$/.test(all.dialect as string)) throw new TypeError("unknown dialect");
   return all as unknown as Settings;

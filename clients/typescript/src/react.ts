@@ -11,11 +11,11 @@ export interface ReactHooks {
   useMemo<T>(make: () => T, dependencies: readonly unknown[]): T;
 }
 
-/** What a component shows: `loading` until the storage was read, `none` where nothing stands under the name. */
+/** The view of a component: `loading` until the storage was read, `none` where nothing stands under the name. */
 export interface IntentView {
   state: "loading" | "none" | State;
   end: Settled | null;
-  /** What went wrong last, such as `IntentConflict` or `StorageError`. */
+  /** The last error, such as `IntentConflict` or `StorageError`. */
   error: unknown;
   /** Opens the intent and sends it. */
   send(request: RequestSpec): Promise<void>;

@@ -9,51 +9,50 @@ export async function prepare(spec: RequestSpec, bodyBytesMax: number): Promise<
   const { url, method = "POST", json, body } = spec;
   const headers = new Headers(spec.headers);
   for (const [name] of headers) {
-    if (CREDENTIALS.test(name)) throw new TypeError(`${name} comes from \`credentials\``);
+    if (CREDENTIALS.test(name)) throw new TypeError(`${name} is a credential`);
   }
   if (json !== undefined) {
-    if (body !== undefined) throw new TypeError("json or body, not both");
+    if (body !== undefined) throw new TypeError("json and body");
     if (!headers.has("content-type")) headers.set("content-type", "application/json");
   }
   const request = new Request(url, { method, headers, body: json === undefined ? (body ?? null) : canonical(json) });
-  const bytes = new Uint8Array(await request.arrayBuffer());
-  if (bytes.length > bodyBytesMax) throw new RangeError("longer than bodyBytesMax");
+  const bytes = await request.arrayBuffer();
+  if (bytes.byteLength > bodyBytesMax) throw new RangeError("longer than bodyBytesMax");
   const to = new URL(request.url);
-  if (!/^http/.test(to.protocol)) throw new TypeError("only http and https");
+  if (!/^http/.test(to.href)) throw new TypeError("not http");
   to.hash = "";
-  return { method: request.method, url: to.href, headers: [...request.headers], body: bytes.length ? pack(bytes) : null };
+  return { method: request.method, url: to.href, headers: [...request.headers], body: bytes.byteLength ? pack(bytes) : null };
 }
 
 /** Method, URL, content headers and body make the request. */
 export function sameRequest(a: StoredRequest, b: StoredRequest): boolean {
   const parts = ({ method, url, headers, body }: StoredRequest) =>
-    JSON.stringify([method, url, headers.filter(([name]) => name.startsWith("content-")), body?.text, body?.base64]);
+    JSON.stringify([method, url, headers.filter(([name]) => /^content-/.test(name)), body]);
   return parts(a) == parts(b);
 }
 
 /** Writes JSON with sorted members. */
 export function canonical(value: unknown): string {
   const text = JSON.stringify(value, (_, member: unknown) => {
-    if (typeof member == "number" && !Number.isFinite(member)) throw new TypeError(`${member} is no JSON`);
+    if (typeof member == "number" && !Number.isFinite(member)) throw new TypeError(`${member} is not JSON`);
     return member;
   });
-  if (text === undefined) throw new TypeError("no JSON");
   return sorted(JSON.parse(text));
 }
 
 function sorted(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(sorted)}]`;
-  if (typeof value != "object" || !value) return JSON.stringify(value);
-  const members = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
-  return `{${members.map(([name, member]) => `${JSON.stringify(name)}:${sorted(member)}`)}}`;
+  if (Object(value) !== value) return JSON.stringify(value);
+  const names = Object.keys(value as object).sort();
+  return `{${names.map((name) => `${JSON.stringify(name)}:${sorted((value as never)[name])}`)}}`;
 }
 
 /** Stores bytes as text where they are text. */
-export function pack(bytes: Uint8Array): StoredBody {
+export function pack(bytes: ArrayBuffer): StoredBody {
   try {
     return { text: new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes), base64: false };
   } catch {
-    return { text: toBase64(bytes), base64: true };
+    return { text: toBase64(new Uint8Array(bytes)), base64: true };
   }
 }
 
@@ -63,9 +62,7 @@ export function unpack(body: StoredBody | null): string | Uint8Array<ArrayBuffer
 }
 
 export function toBase64(bytes: Uint8Array): string {
-  let text = "";
-  for (const byte of bytes) text += String.fromCharCode(byte);
-  return btoa(text);
+  return btoa(bytes.reduce((text, byte) => text + String.fromCharCode(byte), ""));
 }
 
 export function fromBase64(text: string): Uint8Array<ArrayBuffer> {

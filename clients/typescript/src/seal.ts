@@ -1,6 +1,6 @@
 /** Encrypts the bodies of requests and answers before a storage gets them. */
 
-import { DamagedEntry, StorageError } from "./entry.js";
+import { DamagedEntry, StorageError } from "./storage.js";
 import type { Entry, Storage, StoredBody } from "./entry.js";
 import { fromBase64, toBase64 } from "./request.js";
 

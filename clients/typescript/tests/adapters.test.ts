@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { client } from "../dist/index.js";
+import { client } from "../dist/node.js";
 import { memory } from "../dist/memory.js";
 import { makeUseIntent, type IntentView, type ReactHooks } from "../dist/react.js";
 import { intentMutation, NotDone } from "../dist/tanstack.js";

@@ -1,4 +1,4 @@
-/** Real browsers: tabs that crash at every step, twins, workers; against the real demo. */
+/** Real browsers: tabs that crash at every step, twins, workers; against the real demo, which dies as well. */
 
 import assert from "node:assert/strict";
 
@@ -57,6 +57,7 @@ inChromium(`${RUNS} seeded runs of tabs that crash at every step`, async (world)
   const only = process.env.FIRSTWRITE_TEST_SEED;
   const seeds = only ? [Number(only)] : Array.from({ length: RUNS }, (_, at) => at);
   let crashes = 0;
+  let outages = 0;
   await bed.tell("faults", { seed: 1, ...FAULTS });
   const page = await chromium.page(site.url);
   await page.call("Runtime.addBinding", { name: "stopped" });
@@ -70,7 +71,13 @@ inChromium(`${RUNS} seeded runs of tabs that crash at every step`, async (world)
         const step = isLast || (life && random() < 0.4) ? null : (STEPS[life ? pick : seed % STEPS.length] as string);
         const ms = isLast || step || random() < 0.4 ? null : random() * 150;
         const passes = life ? Math.floor(random() * 3) : 0;
-        if ((await live(page, site, { ...orders, step, passes }, ms)) == "over") break;
+        // The service dies, or nobody listens, while the tab pays.
+        const luck = random();
+        const outage = luck < 0.1 ? bed.tell("restart", {}) : luck < 0.25 ? bed.tell("close", { ms: 100 }) : undefined;
+        outages += outage ? 1 : 0;
+        const how = await live(page, site, { ...orders, step, passes }, ms);
+        await outage;
+        if (how == "over") break;
         crashes += 1;
         await page.goto(site.url);
       }
@@ -80,7 +87,7 @@ inChromium(`${RUNS} seeded runs of tabs that crash at every step`, async (world)
     }
   }
   assert.ok(only || crashes >= RUNS / 2, `${crashes} crashes`);
-  console.log(`# ${crashes} crashes`);
+  console.log(`# ${crashes} crashes of tabs, ${outages} outages of the service`);
 });
 
 inChromium(`${BROWSER_KILLS} browsers that are killed`, async (world) => {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { derivedKeys } from "../dist/derived.js";
-import { client, type Options, type Storage } from "../dist/index.js";
+import { client, type Intent, type Options, type Storage } from "../dist/node.js";
 import { memory } from "../dist/memory.js";
 import { against, Clock, CREATED, EXPIRES, keyOf, lost, notSent, ORDER, problem, server, tools, URL, watched, type Reply } from "./world.js";
 
@@ -218,39 +218,55 @@ test("a retry waits as long as the server said, and the budget is bounded", asyn
   const began = clock.time;
   await (await fw.intent("a", ORDER)).settled();
   assert.ok(clock.time >= began + 17_000 && clock.time <= began + 17_500);
-  // With no random part, only the budget slows retries down: 20 at once, then one in 2 s.
-  const storm = against([{ status: 500 }], { random: () => 0, waitFor: 60_000 });
-  await assert.rejects((await storm.fw.intent("a", ORDER)).settled(), { name: "Pending" });
-  assert.ok(storm.seen.length >= 50 && storm.seen.length <= 52, `${storm.seen.length}`);
+  const retries = await storm();
+  assert.ok(retries >= 49 && retries <= 51, `${retries}`);
 });
 
-test("the budget does not hear of a clock that is set, and takes no token for a question", async () => {
+/** Counts the retries of a hundred intents at one server in a minute in which it answers none well. */
+async function storm(set = (_: Clock) => {}): Promise<number> {
   const clock = new Clock();
-  const set = () => {
-    clock.set(3_000_000);
+  const down = () => {
+    if (seen.length == 150) set(clock);
     return { status: 500 };
   };
-  const storm = against([...Array(20).fill({ status: 500 }), set, { status: 500 }], { random: () => 0, waitFor: 60_000 }, clock);
-  await assert.rejects((await storm.fw.intent("a", ORDER)).settled(), { name: "Pending" });
-  assert.ok(storm.seen.length >= 50 && storm.seen.length <= 52, `${storm.seen.length}`);
+  const { fw, seen } = against([down], { random: () => 0, waitFor: 60_000 }, clock);
+  const pending = Array.from({ length: 100 }, async (_, at) => {
+    await assert.rejects((await fw.intent(`${at}`, ORDER)).settled(), { name: "Pending" });
+  });
+  await Promise.all(pending);
+  return seen.length - 100;
+}
+
+test("the budget does not hear of a clock that is set, and takes no token for a question", async () => {
+  const retries = await storm((clock) => clock.set(3_000_000));
+  assert.ok(retries >= 49 && retries <= 51, `${retries}`);
   const { fetch, seen } = server(({ method }) => (method == "GET" ? { status: 200, json: { state: "reserved" } } : lost()));
   const asking = client({ storage: memory(), fetch, ...tools().options, random: () => 0, status: "always" });
-  await assert.rejects((await asking.intent("a", ORDER)).settled({ waitFor: 60_000 }), { name: "Pending" });
-  assert.ok(seen.length >= 60, `${seen.length}`);
+  const pending = Array.from({ length: 20 }, async (_, at) => {
+    await assert.rejects((await asking.intent(`${at}`, ORDER)).settled({ waitFor: 60_000 }), { name: "Pending" });
+  });
+  await Promise.all(pending);
+  const questions = seen.filter(({ method }) => method == "GET").length;
+  assert.ok(questions >= 300, `${questions}`);
 });
 
 test("a token that was taken and not used is given back", async () => {
   let isDown = true;
   const clock = new Clock();
   const { fw, seen } = against([() => (isDown ? { status: 500 } : CREATED)], { random: () => 0 }, clock);
-  const pay = await fw.intent("a", ORDER);
-  await assert.rejects(pay.settled({ waitFor: 0 }), { name: "Pending" });
+  const all = await Promise.all(Array.from({ length: 21 }, (_, at) => fw.intent(`${at}`, ORDER)));
+  const pending = async (pay: Intent) => assert.rejects(pay.settled({ waitFor: 0 }), { name: "Pending" });
+  await Promise.all(all.map(pending));
+  await clock.sleep(1000);
   // Twenty tokens are used, and one more is waited for and left, thirty times.
-  while (seen.length < 21) await assert.rejects(pay.settled({ waitFor: 1 }), { name: "Pending" });
-  for (let at = 0; at < 30; at += 1) await assert.rejects(pay.settled({ waitFor: 1 }), { name: "Pending" });
+  const last = all.pop() as Intent;
+  await Promise.all(all.map(pending));
+  assert.equal(seen.length, 41);
+  for (let at = 0; at < 30; at += 1) await pending(last);
+  assert.equal(seen.length, 41);
   isDown = false;
   const began = clock.time;
-  assert.equal((await pay.settled()).kind, "done");
+  assert.equal((await last.settled()).kind, "done");
   assert.ok(clock.time - began <= 2000, `${clock.time - began}`);
 });
 
@@ -427,7 +443,7 @@ test("JSON with the same value is the same body, and what is no JSON is refused"
   await (await fw.intent("a", { url: URL, json: { b: [{ y: 1, x: null }], 10: 1, 2: "ü\u2028", a: undefined } })).settled();
   assert.equal(seen[0]?.body, '{"10":1,"2":"ü\u2028","b":[{"x":null,"y":1}]}');
   for (const json of [{ amount: NaN }, { amount: 1n }, () => 1]) {
-    await assert.rejects(fw.intent("b", { url: URL, json }), TypeError);
+    await assert.rejects(fw.intent("b", { url: URL, json }), /TypeError|SyntaxError/);
   }
 });
 
@@ -483,21 +499,10 @@ test("no attempt is begun while the machine is offline", async () => {
   assert.equal(clock.time, began);
 });
 
-test("a clock that went back does not hold a retry back for long", async () => {
-  const { fw, clock, storage } = against([{ status: 429, headers: { "retry-after": "60" } }, CREATED]);
-  const pay = await fw.intent("a", ORDER);
-  await assert.rejects(pay.settled({ waitFor: 100 }), { name: "Pending" });
-  assert.equal((await storage.get("a"))?.attempts, 1);
-  clock.set(-86_400_000);
-  const began = clock.time;
-  assert.equal((await pay.settled()).kind, "done");
-  assert.ok(clock.time - began < 60_000);
-});
-
 test("an intent that a crash left marked is in doubt, and is asked about first", async () => {
   const storage = memory();
-  const dying = against(["hang"], { storage, attemptFor: Infinity });
-  void (await dying.fw.intent("a", ORDER)).settled({ waitFor: 1 }).catch(() => {});
+  const dying = against(["hang"], { storage, sleep: () => new Promise(() => {}) });
+  void (await dying.fw.intent("a", ORDER)).settled();
   while (!dying.seen.length) await new Promise(setImmediate);
   const { fw, seen } = against([{ status: 404, json: null }, { status: 400 }], { storage, status: "always" });
   const pay = await fw.find("a");

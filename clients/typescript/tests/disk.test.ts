@@ -9,7 +9,7 @@ import { test } from "node:test";
 import { promisify } from "node:util";
 
 import { folder } from "../dist/file.js";
-import { client } from "../dist/index.js";
+import { client } from "../dist/node.js";
 import { entryOf } from "./storages.js";
 import { CREATED, server, URL } from "./world.js";
 

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { derivedKeys } from "../dist/derived.js";
-import { client, type Entry } from "../dist/index.js";
+import { client, type Entry } from "../dist/node.js";
 import { memory } from "../dist/memory.js";
 import { against, Clock, CREATED, EXPIRES, keyOf, lost, notSent, ORDER, problem, server, tools, watched, type Reply } from "./world.js";
 
@@ -88,7 +88,7 @@ test("a date that is none does not lengthen the key's life", async () => {
   const headers = { "idempotency-expires": "Thu, 18 Nov 2032" };
   const { fw, storage } = against([{ status: 429, headers }]);
   await assert.rejects((await fw.intent("a", ORDER)).settled({ waitFor: 10 }), { name: "Pending" });
-  assert.equal((await storage.get("a"))?.expiresAt, null);
+  assert.equal((await storage.get("a"))?.expiresAt ?? null, null);
 });
 
 test("an intent with a derived key is in doubt from its opening", async () => {
@@ -121,15 +121,21 @@ async function crossing() {
   const world = tools();
   const asked: ((reply: Reply) => void)[] = [];
   const replay: Reply = { status: 201, headers: { ...EXPIRES, "idempotent-replayed": "true" } };
+  let answered = 0;
+  const until = async (isSo: () => boolean) => {
+    while (!isSo()) await new Promise(setImmediate);
+  };
   const { fetch, seen } = server(() => (asked.length == 2 ? replay : new Promise<Reply>((done) => asked.push(done))));
+  const sleep = async (ms: number, signal?: AbortSignal) => {
+    // No time passes while answers are under way.
+    await until(() => asked.length < 2 || answered == 2 || !!signal?.aborted);
+    return world.clock.sleep(ms, signal);
+  };
   // No timer of an attempt, to which the clock would jump.
-  const options = { storage, fetch, ...world.options, attemptFor: Infinity, retention: Infinity, status: "never" } as const;
+  const options = { storage, fetch, ...world.options, sleep, attemptFor: Infinity, retention: Infinity, status: "never" } as const;
   const open = async () => {
     const pay = await client(options).intent("a", ORDER);
     return pay.settled({ waitFor: Infinity });
-  };
-  const until = async (isSo: () => boolean) => {
-    while (!isSo()) await new Promise(setImmediate);
   };
   const first = open();
   await until(() => asked.length == 1);
@@ -139,6 +145,7 @@ async function crossing() {
     const { length } = written;
     asked[at]?.(reply);
     await until(() => written.length > length);
+    answered += 1;
     return written[length] as Entry;
   };
   return { answer, written, seen, first, second, ...world };
@@ -188,10 +195,23 @@ test("a 202 of another origin on which none of our headers can be read is not do
   }
 });
 
+test("a 4xx of another origin on which none of our headers can be read is no refusal", async () => {
+  for (const [reply, kind, safeNewKey] of [
+    [{ status: 422, type: "cors" }, "unknown", false],
+    [{ status: 422, headers: EXPIRES, type: "cors" }, "refused", true],
+    [{ status: 422, type: "basic" }, "refused", true],
+    [{ ...(problem(400, "key-missing") as object), type: "cors" }, "refused", true],
+  ] as [Reply, string, boolean][]) {
+    const { fw } = against([reply]);
+    const end = await (await fw.intent("a", ORDER)).settled();
+    assert.deepEqual([end.kind, end.safeNewKey], [kind, safeNewKey]);
+  }
+});
+
 test("an answer that the gateway passed on without keeping it is asked about", async () => {
   for (const dialect of ["draft-07", "stripe", "generic"] as const) {
     const headers = { "Idempotency-Outcome": "Unknown" };
-    const { fw, seen } = against([{ status: 200, headers }, problem(409, "outcome-unknown", true), CREATED], { dialect });
+    const { fw, seen } = against([{ status: 200, headers }, problem(409, "outcome-unknown", true), CREATED], { dialect, status: "never" });
     const end = await (await fw.intent("a", ORDER)).settled();
     assert.deepEqual([end.kind, end.status, seen.filter(({ method }) => method == "POST").length], ["done", 201, 3], dialect);
   }

@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 
 import { folder } from "../dist/file.js";
-import { client, type Client, type Options, type RequestSpec, type Settled } from "../dist/index.js";
+import { client, type Client, type Options, type RequestSpec, type Settled } from "../dist/node.js";
 import { startCutter, startGateway, startPeer } from "./peers.js";
 
 const INTENTS = 20;

@@ -26,6 +26,25 @@ inChromium("a page that is reloaded while an attempt is under way goes on", asyn
   }
 });
 
+inChromium("a page goes on when the service that was stopped comes back", async ({ chromium, bed, site }) => {
+  const page = await chromium.page(site.url);
+  for (const [at, queued] of [false, true].entries()) {
+    // The first answer is lost with the service; then nobody listens for a while.
+    const names = [`stopped-${at}`, `stopped-more-${at}`];
+    const orders: PageOrders = { names, refused: [], queued, sealed: false, step: null, passes: 0 };
+    await bed.tell("faults", { delay: 1, delay_ms: 60_000 });
+    const paid = page.evaluate(call("pay", orders, site));
+    await underWay(bed, names[0] as string);
+    await bed.tell("restart", {});
+    await bed.tell("faults", {});
+    await bed.tell("close", { ms: 700 });
+    await paid;
+    const [effects, keys] = [await bed.effects(), await bed.keys()];
+    for (const name of names) assert.deepEqual([effects[name], keys.get(name)?.size, site.told.get(name)], [1, 1, ["done"]]);
+    assert.ok((await attempts(bed, names[0] as string)) > 1);
+  }
+});
+
 inChromium("a 202 of another origin that hides its headers is not done", async ({ chromium, site }, t) => {
   const allowed = { "access-control-allow-origin": "*", "access-control-allow-headers": "*" };
   const keys: unknown[] = [];

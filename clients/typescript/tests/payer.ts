@@ -3,7 +3,7 @@
 import { appendFileSync, readFileSync } from "node:fs";
 
 import { folder } from "../dist/file.js";
-import { client, type StepEvent } from "../dist/index.js";
+import { client, type StepEvent } from "../dist/node.js";
 import { queue } from "../dist/queue.js";
 import { TOKEN } from "./bed.js";
 import { seeded } from "./world.js";

@@ -3,39 +3,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { client, type Damage, type Options, type Storage } from "../dist/index.js";
 import { memory } from "../dist/memory.js";
-import { queue, type QueueOptions } from "../dist/queue.js";
+import { client, type Damage, type Options, type Storage } from "../dist/node.js";
+import { queue } from "../dist/queue.js";
+import { bench, CREATED, REFUSED, request, runUntil } from "./bench.js";
 import { entryOf } from "./storages.js";
-import { EXPIRES, lost, notSent, server, tools, type Clock, type Reply } from "./world.js";
-
-const CREATED: Reply = { status: 201, headers: EXPIRES, json: {} };
-const REFUSED: Reply = { status: 422, headers: EXPIRES };
-const request = (what: string) => ({ url: "http://notes.test/", body: what });
-
-function bench(answer: (body: string) => Reply, options: QueueOptions = {}, more: Partial<Options> = {}) {
-  const order: string[] = [];
-  const { fetch } = server(({ method, body }) => {
-    if (method == "GET") return { status: 404 };
-    order.push(body);
-    return answer(body);
-  });
-  const world = tools();
-  const fw = client({ storage: memory(), fetch, ...world.options, ...more });
-  return { order, fw, lanes: queue(fw, options), ...world };
-}
-
-/** Runs a queue until something is the case. */
-async function runUntil(lanes: ReturnType<typeof queue>, clock: Clock, isEnough: () => boolean | Promise<boolean>, step = 100) {
-  const stop = new AbortController();
-  const running = lanes.run(stop.signal);
-  for (let looks = 0; !(await isEnough()); looks += 1) {
-    assert.ok(looks < 10_000, "it never came to that");
-    await clock.sleep(step);
-  }
-  stop.abort();
-  await running;
-}
+import { lost, notSent, type Reply } from "./world.js";
 
 test("a lane is sent in the order of enqueue, and lanes do not wait for each other", async () => {
   let isOpen = false;
@@ -126,18 +99,6 @@ test("apply runs once, also where an intent is enqueued while the storage is rea
   meanwhile = () => lanes.enqueue("a", "one", request("one"));
   await runUntil(lanes, clock, () => order.length > 0);
   assert.deepEqual(applied, ["one"]);
-});
-
-test("after a restart, apply runs again for what has no end, and callbacks for what was not acknowledged", async () => {
-  const storage = memory();
-  const first = bench(() => CREATED, {}, { storage });
-  for (const name of ["ended", "open"]) await first.lanes.enqueue("a", name, request(name));
-  await (await first.fw.find("ended"))?.settled({ lane: "a" });
-  const told: string[] = [];
-  const take = (what: string) => (queued: { name: string }) => void told.push(`${what} ${queued.name}`);
-  const { lanes, clock } = bench(() => CREATED, { apply: take("apply"), confirm: take("confirm") }, { storage });
-  await runUntil(lanes, clock, async () => !(await lanes.list()).queued.length);
-  assert.deepEqual(told, ["apply open", "confirm ended", "confirm open"]);
 });
 
 test("a callback that fails is reported and tried again, and its intent is not acknowledged before", async () => {
@@ -241,9 +202,11 @@ test("an intent that is superseded goes to the end of its lane, and is applied",
     void applied.push(`${name} ${(request.body as { text: string }).text}`);
   const { order, fw, lanes, clock } = bench((body) => (body == "old" ? REFUSED : CREATED), { apply });
   for (const name of ["one", "two", "three"]) await lanes.enqueue("a", name, request(name == "one" ? "old" : name));
-  await (await fw.find("two"))?.supersede(request("new two"));
+  const two = await fw.find("two");
+  await assert.rejects(two?.supersede(request("new two")) ?? assert.fail(), { name: "IntentState" });
+  await lanes.supersede("two", request("new two"));
   await runUntil(lanes, clock, () => order.includes("new two"));
-  await (await fw.find("one"))?.supersede(request("new one"));
+  await lanes.supersede("one", request("new one"));
   const { lane } = (await lanes.list()).queued.at(-1) ?? {};
   assert.equal(lane, "a");
   await runUntil(lanes, clock, () => order.includes("new one"));

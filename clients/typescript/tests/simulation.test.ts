@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { client, type Entry, type Settled, type Step, type Storage } from "../dist/index.js";
+import { client, type Entry, type Settled, type Step, type Storage } from "../dist/node.js";
 import { memory } from "../dist/memory.js";
 import { queue } from "../dist/queue.js";
 import { Clock, EXPIRES, lost, notSent, problem, seeded, type Reply } from "./world.js";

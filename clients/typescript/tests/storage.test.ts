@@ -10,7 +10,7 @@ import { basename, join } from "node:path";
 import { test } from "node:test";
 
 import { folder } from "../dist/file.js";
-import { client, type Storage } from "../dist/index.js";
+import { client, type Storage } from "../dist/node.js";
 import { memory } from "../dist/memory.js";
 import { rawKey, sealed } from "../dist/seal.js";
 import { CASES, entryOf } from "./storages.js";

@@ -12,7 +12,6 @@ export function entryOf(name: string, rev: number, more: Partial<Entry> = {}): E
     openedAt: 1,
     attempts: 0,
     doubt: false,
-    ask: false,
     firstAt: null,
     since: null,
     notBefore: 0,

@@ -1,6 +1,6 @@
 /** A world for tests: a clock that jumps to the next thing to happen, a server of which tests say what it answers. */
 
-import { client, type Entry, type Options, type StepEvent, type Storage } from "../dist/index.js";
+import { client, type Entry, type Options, type StepEvent, type Storage } from "../dist/node.js";
 import { memory } from "../dist/memory.js";
 
 type Timer = { at: number; wake: () => void };
