@@ -82,7 +82,8 @@ impl Terms {
         // A second file that says the same, or one that was changed.
         let differ = rng.u8(..4) == 0;
         let on_lost_answer = drawn(rng, differ, |rng| {
-            let resends = (is_calling && rng.u8(..4) == 0) || path == Path::Atomic;
+            let may_resend = is_calling || path == Path::Sql;
+            let resends = (may_resend && rng.u8(..4) == 0) || path == Path::Atomic;
             if resends { OnLostAnswer::Resend } else { OnLostAnswer::Uncertain }
         });
         let probe_graces = drawn(rng, differ, |rng| {
@@ -160,9 +161,10 @@ impl Terms {
             })
     }
 
-    /// Returns true if the upstream recognises repetitions, as it must where a resend is declared safe.
+    /// Returns true if the upstream recognises repetitions, as it must where a resend is declared safe. An application
+    /// that completes in its own transaction recognises none: the fence shuts out what is late.
     pub(crate) fn upstream_honours_keys(&self) -> bool {
-        self.on_lost_answer.contains(&OnLostAnswer::Resend)
+        self.path != Path::Sql && self.on_lost_answer.contains(&OnLostAnswer::Resend)
     }
 
     /// Returns true if a process has a probe.
