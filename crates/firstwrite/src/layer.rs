@@ -8,6 +8,7 @@ use firstwrite_core::{
     KeyRequirement, Mode, Policy, PolicyError, ProblemBase, RecordId, Secrets, Store, StoreError,
     Tenant,
 };
+use firstwrite_store::Seldom;
 use http::{Method, Response};
 use tokio::sync::Semaphore;
 use tower::Layer;
@@ -19,7 +20,6 @@ use crate::observe::{Nobody, Observer};
 use crate::policies::{Policies, PolicyResolver};
 use crate::respond;
 use crate::routes::UncoveredRoutes;
-use crate::seldom::Seldom;
 use crate::service::Idempotency;
 use crate::tenant::{FromExtensions, Single, TenantResolver};
 use crate::withdrawal::Withdrawal;

@@ -119,7 +119,6 @@ pub mod reconcile;
 mod reserved;
 mod respond;
 mod routes;
-mod seldom;
 mod service;
 mod status;
 pub mod store;
@@ -134,6 +133,8 @@ pub use atomic::{Atomic, AtomicAnswer, AtomicStore, ExtractorError, Transaction}
 pub use attempt::Attempt;
 pub use body::{RequestBody, ResponseBody, Room};
 pub use firstwrite_core::codec::percent::escape_path;
+#[doc(hidden)]
+pub use firstwrite_store::Seldom;
 pub use layer::{IdempotencyLayer, PolicyMismatch};
 pub use observe::{
     AdmitContext, Observer, RecordChange, RecordStep, RequestFinished, RequestResult,
@@ -145,7 +146,6 @@ pub use respond::{
     IDEMPOTENT_REPLAYED, json,
 };
 pub use routes::UncoveredRoutes;
-pub use seldom::Seldom;
 pub use service::Idempotency;
 pub use tenant::TenantResolver;
 pub use worker::Worker;

@@ -36,7 +36,8 @@ pub(super) struct Opened {
     pub(super) is_away: watch::Receiver<bool>,
     /// The cache in front of it, if there is one.
     pub(super) cached: Option<Arc<CachedStore>>,
-    sealed: Option<Arc<SealedStore>>,
+    /// The store that seals outcomes, if they are.
+    pub(super) sealed: Option<Arc<SealedStore>>,
     trying: JoinHandle<()>,
 }
 

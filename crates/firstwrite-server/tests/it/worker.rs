@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use crate::database::{on_dynamodb, on_every_store};
-use crate::open_records::{document, json, keys, leave_lapsed_records};
+use crate::open_records::{document, json, leave_lapsed_records};
 use crate::process::{Folder, firstwrite, stderr, stdout};
 
 on_every_store! {
