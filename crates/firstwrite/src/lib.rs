@@ -110,6 +110,7 @@ pub mod fuzzing;
 mod interim;
 mod layer;
 mod lease;
+mod lines;
 mod observe;
 pub mod outbox;
 mod policies;
