@@ -159,7 +159,10 @@ impl Stack {
         request.extensions_mut().insert(peer.clone());
         let (mut parts, body) = request.into_parts();
         let metrics = self.calls.metrics.as_deref();
-        let checked = head::check(&parts).and_then(|()| self.calls.operations.check_path(&parts));
+        let operations = &self.calls.operations;
+        let checked = head::check(&parts)
+            .and_then(|()| operations.check_method(&parts.method))
+            .and_then(|()| operations.check_path(&parts));
         if let Err(refused) = checked {
             metrics.inspect(|metrics| metrics.refused_head());
             return Ok(closing(self.calls.refusal(&refused), parts.version));
