@@ -262,7 +262,7 @@ async fn of_limits(codes: &mut Codes) {
     check(codes, &gateway, &ask(gateway.address(), &large).await, 503, "overloaded").await;
 }
 
-/// What begins with `mark` and ends with `end`, each.
+/// The parts of a text that begin behind `mark` and end before `end`.
 fn between<'a>(text: &'a str, mark: &str, end: char) -> Vec<&'a str> {
     text.split(mark).skip(1).map(|rest| rest.split(end).next().unwrap()).collect()
 }
@@ -290,18 +290,23 @@ async fn every_link_of_a_page_leads_to_a_page() {
     assert_eq!(upstream.seen().len(), 0);
 }
 
-/// The parser answers it by itself, behind an answer that is still to be sent.
+/// The parser's own answer goes out in one piece with the first, which was there at once.
 #[tokio::test]
 async fn a_second_request_that_cannot_be_parsed_gets_its_status_alone() {
     let upstream = Upstream::start().await;
     let gateway = start(rules(&[&upstream])).await;
     let mut client = Client::connect(gateway.address()).await;
     let broken = "GET /b HTTP/1.1\r\nno colon\r\n\r\n";
-    let first = client.ask(&format!("{}{broken}", get("/a"))).await;
+    let page = get("/.firstwrite/problems/not-found");
+    let first = client.ask(&format!("{page}{broken}")).await;
     let second = client.read().await.expect("an answer");
-    assert_eq!((first.status(), second.status()), (201, 400));
+    assert_eq!((first.status(), second.status()), (200, 400));
     assert_eq!((second.header("content-type"), second.text().as_str()), (None, ""));
     assert!(client.is_closed().await);
+    // Behind an answer that was sent before, it is a document like any other.
+    let mut client = Client::connect(gateway.address()).await;
+    assert_eq!(client.ask(&get("/a")).await.status(), 201);
+    assert_eq!(document(&client.ask(broken).await)["code"], "request-malformed");
     assert_eq!(upstream.seen().len(), 1);
 }
 

@@ -449,7 +449,7 @@ fn names_that_can_meet_are_said_by_check_and_in_the_banner() {
     assert!(stdout(&checked).contains(&format!("named; {note}")), "{}", stdout(&checked));
 }
 
-/// What a start and a check say of callers, each once: who shares what, and which settings are not used.
+/// A start and a check say, each once, who shares what and which settings are not used.
 #[test]
 fn credentials_that_change_anonymous_callers_and_a_flag_over_the_file_are_said() {
     let folder = Folder::new();

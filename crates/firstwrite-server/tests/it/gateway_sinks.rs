@@ -104,20 +104,20 @@ fn altered(outcome: &Outcome) -> Outcome {
 /// Makes four outcomes that whoever has the database altered, copied or wrote, and one that is whole.
 fn tamper(folder: &Folder, api: &Api) {
     let (first, _operator) = started(folder, api, SEALING, &[]);
-    for key in ["altered", "whole"] {
+    for key in ["altered", "forged", "whole"] {
         assert_eq!(first.answer(&pay("/pay", key).header("Host", "api")).status, 201);
     }
     ended(folder, first);
-    assert_eq!(api.asked(), 2);
+    assert_eq!(api.asked(), 3);
     in_store(folder, async |store| {
         let records = records(&*store).await;
         let of = |key: &str| records.iter().find(|record| record.key.as_str() == key).unwrap();
-        let (mine, whole) = (of("altered"), of("whole"));
+        let (mine, theirs, whole) = (of("altered"), of("forged"), of("whole"));
         plant(&*store, mine, &mine.tenant, &mine.key, altered(&outcome(mine))).await;
         // Never sealed at all.
-        let forged =
-            Outcome { body: Body::Bytes("{\"status\":\"refunded\"}".into()), ..outcome(mine) };
-        plant(&*store, mine, &mine.tenant, &Key::new("forged").unwrap(), forged).await;
+        let body = Body::Bytes("{\"status\":\"refunded\"}".into());
+        let forged = Outcome { body, ..outcome(theirs) };
+        plant(&*store, theirs, &theirs.tenant, &theirs.key, forged).await;
         let copied = Key::new("copied").unwrap();
         plant(&*store, whole, &whole.tenant, &copied, outcome(whole)).await;
         let other = Tenant::new("anonymous").unwrap();

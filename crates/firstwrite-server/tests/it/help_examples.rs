@@ -266,7 +266,7 @@ fn leave_scene(folder: &Folder) {
 
 /// Settings of a gateway and of a worker.
 const SERVICE_SETTINGS: &str = "\
-[gateway]\nupstreams = ['http://127.0.0.1:9']\n\
+store = 'sqlite:demo.db'\n[gateway]\nupstreams = ['http://127.0.0.1:9']\n\
 [gateway.tenants]\nsources = [{ kind = 'authorization' }]\n\
 [destinations.provider]\nkind = 'http'\nurl = 'https://api.example.com/v1/payments'\n\
 provider_id = '/id'\ndedupe_for = '24h'\n";
