@@ -18,7 +18,7 @@ pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// The most headers that a request may have. Over HTTP/1.1 it is the parser's own limit.
 const HEADERS_MAX: usize = 100;
 
-/// Methods that servers know: those of HTTP and of WebDAV (RFC 3253, 3648, 3744, 4437, 4791, 4918, 5323, 5842). Some
+/// Methods that servers know: those of HTTP and of `WebDAV` (RFC 3253, 3648, 3744, 4437, 4791, 4918, 5323, 5842). Some
 /// servers know them in any case.
 const METHODS: [&str; 39] = [
     "GET",

@@ -15,7 +15,7 @@ pub(crate) struct Lines {
     pub(crate) panicked: Seldom,
     pub(crate) short: Seldom,
     pub(crate) broken_off: Seldom,
-    pub(crate) reserved_late: Seldom,
+    reserved_late: Seldom,
     pub(crate) lease_lost: Seldom,
     pub(crate) not_renewed: Seldom,
     pub(crate) not_written: Seldom,
@@ -34,9 +34,10 @@ pub(crate) struct Lines {
 /// `say!(lines.uncertain, error, %record_id, "an attempt was left to proof")`.
 macro_rules! say {
     ($line:expr, $level:ident, $($said:tt)+) => {
-        match $line.now() {
-            Some(left_out) => tracing::$level!(left_out, $($said)+),
-            None => tracing::debug!($($said)+),
+        if let Some(left_out) = $line.now() {
+            tracing::$level!(left_out, $($said)+);
+        } else {
+            tracing::debug!($($said)+);
         }
     };
 }
@@ -54,6 +55,10 @@ impl Lines {
 
     pub(crate) fn not_freed(&self, record_id: RecordId, why: &'static str) {
         say!(self.not_freed, error, %record_id, why, "a key is left to its lease");
+    }
+
+    pub(crate) fn reserved_late(&self, record_id: RecordId) {
+        say!(self.reserved_late, error, %record_id, "a key was reserved too late to begin");
     }
 
     pub(crate) fn not_written(&self, error: &StoreError, record_id: RecordId) {

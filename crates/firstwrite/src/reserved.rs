@@ -56,8 +56,7 @@ pub(crate) async fn attempt(
         // A rival, a sweep or an operator may act on the end of the lease: an attempt that would begin
         // close to it does not begin at all.
         Ok(Reserved::Granted(reservation)) if asked_at.elapsed() >= policy.lease / 2 => {
-            let record_id = request.id;
-            say!(shared.lines.reserved_late, error, %record_id, "a key was reserved too late to begin");
+            shared.lines.reserved_late(request.id);
             let mut unbegun =
                 Withdrawal::unbegun(request.id, reservation.strays().to_vec(), policy);
             if !unbegun.strays.contains(&reservation.fence()) {
@@ -72,13 +71,12 @@ pub(crate) async fn attempt(
             let lease = LeaseWatch::until(asked_at + policy.lease);
             let attempt = Attempt::reserved(request, reservation.fence(), lease.clone());
             call.parts.extensions.insert(attempt);
-            let observer = &*shared.observer;
+            let (observer, lines) = (&*shared.observer, &*shared.lines);
             // What was taken over stood already.
             if reservation.fence().count() == 1 {
                 stored(observer, exchange, RecordStep::Made);
             }
             let (fence, mut strays) = (reservation.fence(), reservation.strays().to_vec());
-            let lines = &*shared.lines;
             let mut running =
                 RunningReservation { store, observer, lines, exchange, reservation, lease };
             let work = attempt::run(call, exchange, lines);

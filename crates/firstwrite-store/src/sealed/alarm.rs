@@ -46,11 +46,10 @@ impl Alarm {
             }
         };
         reason.count.fetch_add(1, Ordering::Relaxed);
-        match reason.line.now() {
-            Some(left_out) => {
-                tracing::error!(%record_id, %why, left_out, "an outcome cannot be opened");
-            }
-            None => tracing::debug!(%record_id, %why, "an outcome cannot be opened"),
+        if let Some(left_out) = reason.line.now() {
+            tracing::error!(%record_id, %why, left_out, "an outcome cannot be opened");
+        } else {
+            tracing::debug!(%record_id, %why, "an outcome cannot be opened");
         }
     }
 
