@@ -19,7 +19,7 @@ drives each target with coverage, where there is a nightly toolchain with cargo-
 
   --executions N   for each target";
 
-/// For each of 18 targets: more than three million in all, in a few minutes.
+/// For each of 20 targets: more than three million in all, in a few minutes.
 pub(crate) const EXECUTIONS_FULL: &str = "200000";
 
 /// No input with coverage is longer, as none without is.

@@ -1,6 +1,7 @@
 //! Fuzz targets for input from the network, as functions of bytes: see `fuzz/`. They panic where a rule does
 //! not hold.
 
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -17,14 +18,22 @@ use crate::age::{AgeLimit, Signed};
 use crate::cors::Cors;
 use crate::forward::fuzzing::forwarded;
 use crate::tenants::fuzzing::{claims, jwks, jws};
+use crate::tenants::settings::Anonymous;
+use crate::tenants::{Network, Settings};
 use crate::{head, path};
 
 /// A function of bytes, by its name.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: &[Target] =
-    &[("head", request), ("jws", jws), ("claims", claims), ("jwks", jwks)];
+pub const TARGETS: &[Target] = &[
+    ("head", request),
+    ("jws", jws),
+    ("claims", claims),
+    ("jwks", jwks),
+    ("network", network),
+    ("tenants", tenants),
+];
 
 /// The origin whose pages may read answers.
 const LISTED: &str = "https://shop.example";
@@ -43,6 +52,33 @@ fn request(bytes: &[u8]) {
     assert!(request.headers.get_all(HOST).iter().count() <= 1, "more than one host");
     assert!(request.headers.get_all(TRANSFER_ENCODING).iter().count() <= 1, "two codings");
     forwarded(request);
+}
+
+/// A network by its address and length: it has its own address, and is not everybody.
+fn network(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(network) = Network::parse(text) else { return };
+    let first: Option<IpAddr> = text.split('/').next().and_then(|address| address.parse().ok());
+    assert!(first.is_some_and(|first| network.contains(first)), "without its own address");
+    let strangers: [IpAddr; 4] = [
+        [0, 0, 0, 0].into(),
+        [255, 255, 255, 255].into(),
+        [0_u16; 8].into(),
+        [0xffff_u16; 8].into(),
+    ];
+    assert!(!strangers.iter().all(|stranger| network.contains(*stranger)), "everybody");
+}
+
+/// The choice of a source in one line: what is taken has one source and lets nobody in without a credential.
+fn tenants(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match text.parse::<Settings>() {
+        Ok(settings) => {
+            assert_eq!((settings.sources.len(), &settings.anonymous), (1, &Anonymous::Never));
+            drop(settings.check());
+        }
+        Err(error) => assert!(!error.to_string().trim().is_empty(), "refused without a word"),
+    }
 }
 
 fn read(bytes: &[u8]) -> Option<Parts> {

@@ -18,9 +18,49 @@ pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// The most headers that a request may have. Over HTTP/1.1 it is the parser's own limit.
 const HEADERS_MAX: usize = 100;
 
-/// Methods that servers know. Some of them know them in any case.
-const METHODS: [&str; 10] =
-    ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "QUERY"];
+/// Methods that servers know: those of HTTP and of `WebDAV` (RFC 3253, 3648, 3744, 4437, 4791, 4918, 5323, 5842). Some
+/// servers know them in any case.
+const METHODS: [&str; 39] = [
+    "GET",
+    "HEAD",
+    "POST",
+    "PUT",
+    "PATCH",
+    "DELETE",
+    "OPTIONS",
+    "TRACE",
+    "CONNECT",
+    "QUERY",
+    "ACL",
+    "BASELINE-CONTROL",
+    "BIND",
+    "CHECKIN",
+    "CHECKOUT",
+    "COPY",
+    "LABEL",
+    "LINK",
+    "LOCK",
+    "MERGE",
+    "MKACTIVITY",
+    "MKCALENDAR",
+    "MKCOL",
+    "MKREDIRECTREF",
+    "MKWORKSPACE",
+    "MOVE",
+    "ORDERPATCH",
+    "PROPFIND",
+    "PROPPATCH",
+    "REBIND",
+    "REPORT",
+    "SEARCH",
+    "UNBIND",
+    "UNCHECKOUT",
+    "UNLINK",
+    "UNLOCK",
+    "UPDATE",
+    "UPDATEREDIRECTREF",
+    "VERSION-CONTROL",
+];
 
 /// Says whether a request's head makes sense. What breaks framing does not come this far: the parser
 /// refuses it.
@@ -29,7 +69,7 @@ pub(crate) fn check(request: &Parts) -> Result<(), Rejection> {
         let refusal = Rejection::new(RejectionKind::MethodNotAllowed);
         return Err(refusal.detail("CONNECT is not for a gateway to an API."));
     }
-    check_method(&request.method)?;
+    check_method(&request.method, METHODS)?;
     let target = request.uri.path_and_query().map_or("", |target| target.as_str());
     if target.len() > TARGET_BYTES_MAX {
         return Err(Rejection::new(RejectionKind::TargetTooLong));
@@ -85,10 +125,13 @@ pub(crate) fn malformed(detail: &'static str) -> Rejection {
 
 /// Methods are case-sensitive, but not to every server: `post` would pass unprotected here and be a POST
 /// there.
-fn check_method(method: &Method) -> Result<(), Rejection> {
+pub(crate) fn check_method<'a>(
+    method: &Method,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Result<(), Rejection> {
     let method = method.as_str();
-    let is_misspelt = |known: &&str| method != *known && method.eq_ignore_ascii_case(known);
-    if METHODS.iter().any(is_misspelt) {
+    let is_misspelt = |known: &str| method != known && method.eq_ignore_ascii_case(known);
+    if known.into_iter().any(is_misspelt) {
         return Err(malformed("The method is spelt in another case than it has."));
     }
     Ok(())
@@ -289,9 +332,16 @@ mod tests {
         let mut parts = head("/", &[("host", "a")]);
         parts.method = Method::CONNECT;
         assert_eq!(status(&parts), 405);
-        for (method, expected) in
-            [("POST", 200), ("post", 400), ("Query", 400), ("QUERY", 200), ("mine", 200)]
-        {
+        for (method, expected) in [
+            ("POST", 200),
+            ("post", 400),
+            ("Query", 400),
+            ("QUERY", 200),
+            ("PropFind", 400),
+            ("mkcol", 400),
+            ("MKCOL", 200),
+            ("mine", 200),
+        ] {
             parts.method = method.parse().unwrap();
             assert_eq!(status(&parts), expected, "{method}");
         }

@@ -50,7 +50,7 @@ pub use forward::{
 };
 pub use gateway::{Drained, Gateway, GatewayError};
 pub use limits::{Limits, Rate, TenantLimits};
-pub use metrics::{CacheCounts, Metrics, MetricsLimits};
+pub use metrics::{Counts, Metrics, MetricsLimits};
 pub use operations::{OperationExtras, Operations};
 pub use operator::Operator;
 pub use peer::Peer;

@@ -31,9 +31,9 @@ use tokio::time::Instant;
 
 use crate::upstream::CallError;
 use labels::{Known, RequestLabels, Slots, Word};
-pub use look::CacheCounts;
+pub use look::Counts;
 pub(crate) use look::keep_looking;
-use look::{CacheSeen, Seen, TenantUsageSeen};
+use look::{Counted, Seen, TenantUsageSeen};
 use store::CountingStore;
 
 /// Everything that is counted. One for the life of a process: reloads go on counting in it.
@@ -163,8 +163,13 @@ impl Metrics {
     }
 
     /// Shows how often a cache in front of the store was of use: results, and how often each was met.
-    pub fn watch_cache(&self, counts: impl Fn() -> CacheCounts + Send + Sync + 'static) {
-        self.seen().cache = Some(CacheSeen(Box::new(counts)));
+    pub fn watch_cache(&self, counts: impl Fn() -> Counts + Send + Sync + 'static) {
+        self.seen().cache = Some(Counted(Box::new(counts)));
+    }
+
+    /// Shows how often a sealed store could not open an outcome: reasons, and how often each was met.
+    pub fn watch_unopened(&self, counts: impl Fn() -> Counts + Send + Sync + 'static) {
+        self.seen().unopened = Some(Counted(Box::new(counts)));
     }
 
     /// Reads what only the store knows: uncertain records and the outbox. A failure keeps what was read

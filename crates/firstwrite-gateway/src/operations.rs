@@ -10,7 +10,7 @@ use http::{HeaderName, Method};
 
 use crate::age::AgeLimit;
 use crate::forward::{ForwardedKey, IDEMPOTENCY_KEY};
-use crate::head::malformed;
+use crate::head::{self, malformed};
 use crate::path;
 use crate::probe::Probe;
 
@@ -20,6 +20,8 @@ pub struct Operations {
     policies: Policies,
     named: HashMap<String, OperationExtras>,
     others: OperationExtras,
+    /// Methods of all operations that have a name.
+    methods: Vec<Method>,
 }
 
 /// Settings of an operation beyond its policy.
@@ -37,13 +39,13 @@ impl Operations {
     /// Every POST is protected by `policy`, with `extras`.
     pub fn new(policy: Policy, extras: OperationExtras) -> Self {
         let policies = Policies::new().default_policy(policy);
-        Self { policies, named: HashMap::new(), others: extras }
+        Self { policies, others: extras, ..Self::default() }
     }
 
     /// Only what is named is protected.
     pub fn only_named() -> Self {
         let policies = Policies::new().without_default();
-        Self { policies, named: HashMap::new(), others: OperationExtras::default() }
+        Self { policies, ..Self::default() }
     }
 
     /// Protects an operation.
@@ -56,6 +58,7 @@ impl Operations {
         extras: OperationExtras,
     ) -> Self {
         self.named.insert(format!("{method} {pattern}"), extras);
+        self.know(&method);
         self.policies = self.policies.operation(method, pattern, policy);
         self
     }
@@ -63,8 +66,15 @@ impl Operations {
     /// Lets an operation pass through, for a reason.
     #[must_use]
     pub fn unprotected(mut self, method: Method, pattern: &str, reason: &str) -> Self {
+        self.know(&method);
         self.policies = self.policies.unprotected(method, pattern, reason);
         self
+    }
+
+    fn know(&mut self, method: &Method) {
+        if !self.methods.contains(method) {
+            self.methods.push(method.clone());
+        }
     }
 
     /// The table of policies.
@@ -131,6 +141,12 @@ impl Operations {
         limits.flat_map(|limit| {
             std::iter::once(&limit.header).chain(limit.signed.as_ref().map(|signed| &signed.header))
         })
+    }
+
+    /// Refuses a method that is one of an operation's but for its case: it would pass unprotected here, and be that
+    /// operation to a server that does not care.
+    pub(crate) fn check_method(&self, method: &Method) -> Result<(), Rejection> {
+        head::check_method(method, self.methods.iter().map(Method::as_str))
     }
 
     /// Refuses a path in which an escaped slash hides an operation: a server that decodes paths before it

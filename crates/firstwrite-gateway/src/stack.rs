@@ -159,7 +159,7 @@ impl Stack {
         request.extensions_mut().insert(peer.clone());
         let (mut parts, body) = request.into_parts();
         let metrics = self.calls.metrics.as_deref();
-        let checked = head::check(&parts).and_then(|()| self.calls.operations.check_path(&parts));
+        let checked = self.check_head(&parts);
         if let Err(refused) = checked {
             metrics.inspect(|metrics| metrics.refused_head());
             return Ok(closing(self.calls.refusal(&refused), parts.version));
@@ -225,6 +225,13 @@ impl Stack {
             RequestBody::with_trailers(body, idle_for_max, Arc::clone(&self.calls.names))
         };
         Ok(self.through(Request::from_parts(parts, body)).await)
+    }
+
+    fn check_head(&self, parts: &request::Parts) -> Result<(), Rejection> {
+        let operations = &self.calls.operations;
+        head::check(parts)?;
+        operations.check_method(&parts.method)?;
+        operations.check_path(parts)
     }
 
     /// Refuses a gRPC call whose status would be lost: in a kept answer, or on the way to and from an upstream.

@@ -91,11 +91,11 @@ impl Settings {
 
 /// Says whether the file names tenants, and who of them shares answers.
 fn tenants(gateway: &gateway::Settings, has_gateway: bool) -> String {
-    match gateway.tenants_note().filter(|_| has_gateway) {
-        Some(note) => format!("named; {note}"),
-        None if has_gateway => "named".to_owned(),
-        None => "not named".to_owned(),
+    if !has_gateway {
+        return "not named".to_owned();
     }
+    let notes = gateway.tenants_notes().iter().map(String::as_str);
+    ["named"].into_iter().chain(notes).collect::<Vec<_>>().join("; ")
 }
 
 fn plan_gateway(

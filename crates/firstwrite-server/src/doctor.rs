@@ -16,7 +16,7 @@ use firstwrite_store::{
 use serde::Serialize;
 
 use crate::command::{DoctorFlags, Exit};
-use crate::config::{File, StoreUrl, UsageError};
+use crate::config::{File, GatewayPart, StoreUrl, UsageError};
 use crate::opening::{self, unopened};
 use crate::output::{self, Format, printable};
 
@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     store: StoreUrl,
     /// Servers that hold records, the store among them.
     places: Vec<connection::Place>,
+    /// True if the file sets up a gateway without a secret for its fingerprints.
+    lacks_secret: bool,
     expect_standby: Option<String>,
     open_for_max: Duration,
     clearing: Option<Clearing>,
@@ -113,7 +115,19 @@ impl Settings {
         }
         let (open_for_max, format) = (flags.open_for_max, flags.format.format);
         let places = connection::places(&store, file);
-        Ok(Self { store, places, expect_standby, open_for_max, clearing, confirming, format })
+        // Secrets that this command's environment does not have are set all the same.
+        let lacks_secret = file.gateway_part == GatewayPart::Whole
+            && file.fingerprint_secrets().is_ok_and(|secrets| secrets.is_empty());
+        Ok(Self {
+            store,
+            places,
+            lacks_secret,
+            expect_standby,
+            open_for_max,
+            clearing,
+            confirming,
+            format,
+        })
     }
 }
 
@@ -125,7 +139,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
                 settled = settle_sqlite(path, settings).await?;
                 let store = SqliteStore::open_read_only(path).map_err(|error| unopened(&error))?;
                 let findings = doctor::sqlite(&store, path).await?;
-                with_content(&store, findings).await?
+                with_content(&store, settings, findings).await?
             }
             StoreUrl::Postgres(url) => {
                 let (findings, cleared) = examine_postgres(url, settings).await?;
@@ -146,7 +160,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
                 let opened = DynamoStore::connect_read_only(url).await;
                 let store = opened.map_err(|error| unopened(&error))?;
                 let findings = doctor::dynamodb(&store).await?;
-                with_content(&store, findings).await?
+                with_content(&store, settings, findings).await?
             }
         };
         let mut findings = findings;
@@ -206,7 +220,7 @@ async fn examine_postgres(
         open_for_max: settings.open_for_max,
     };
     let findings = doctor::postgres(&store, &expected).await?;
-    let findings = with_content(&store, findings).await?;
+    let findings = with_content(&store, settings, findings).await?;
     store.close().await;
     Ok((findings, cleared))
 }
@@ -225,7 +239,7 @@ async fn examine_mysql(
         None => None,
     };
     let findings = doctor::mysql(&store, settings.open_for_max).await?;
-    let findings = with_content(&store, findings).await?;
+    let findings = with_content(&store, settings, findings).await?;
     store.close().await;
     Ok((findings, cleared))
 }
@@ -244,17 +258,18 @@ async fn examine_redis(
         None => None,
     };
     let findings = doctor::redis(&store).await?;
-    let findings = with_content(&store, findings).await?;
+    let findings = with_content(&store, settings, findings).await?;
     Ok((findings, cleared))
 }
 
 async fn with_content(
     store: &dyn Store,
+    settings: &Settings,
     mut findings: Vec<Finding>,
 ) -> anyhow::Result<Vec<Finding>> {
     findings.extend(records::look(store).await?);
     findings.extend(messages::look(store).await?);
-    findings.extend(content::look(store).await?);
+    findings.extend(content::look(store, settings.lacks_secret).await?);
     findings.sort_by_key(|finding| finding.severity);
     Ok(findings)
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::anyhow;
 use firstwrite::worker::Schedule;
 use firstwrite::{Policy, PolicyResolver as _};
+use firstwrite_core::Store;
 use firstwrite_gateway::tenants::Tenants;
 use firstwrite_gateway::{
     Claim, Drained, Gateway, GatewayError, Listening, Operator, Rules, Target,
@@ -19,7 +20,9 @@ use firstwrite_gateway::{
 use firstwrite_store::CachedStore;
 
 use crate::command::{Exit, GatewayFlags};
-use crate::config::{self, File, GatewaySection, Given, StoreUrl, Upstream, UsageError};
+use crate::config::{
+    self, File, ForwardKey, GatewaySection, Given, StoreUrl, Upstream, UsageError,
+};
 use crate::descriptors;
 use crate::opening::{self, Missing, NamedStore};
 use crate::output;
@@ -44,8 +47,8 @@ pub(crate) struct Settings {
     schedule: Schedule,
     watch: Watch,
     flags: GatewayFlags,
-    /// Line about callers who share keys and answers.
-    tenants_note: Option<String>,
+    /// Lines about callers: who shares keys and answers, and which settings say so.
+    tenants_notes: Vec<String>,
     /// Config file from which a reload reads the rules.
     file: Option<PathBuf>,
 }
@@ -94,7 +97,7 @@ impl Settings {
         Ok(Self {
             listening: section.listening(listen)?,
             connections_max: section.connections_max(),
-            tenants_note: section.tenants(flags.tenants.as_deref())?.note(),
+            tenants_notes: tenants_notes(&flags, section)?,
             other,
             store: NamedStore { url: store, ring: file.sealing.ring()? },
             missing: if may_create { Missing::Create } else { Missing::Refuse },
@@ -113,9 +116,9 @@ impl Settings {
         self.rules.upstreams.len()
     }
 
-    /// Line about callers who share keys and answers, if there is something to say.
-    pub(crate) fn tenants_note(&self) -> Option<&str> {
-        self.tenants_note.as_deref()
+    /// Lines about callers, if there is something to say.
+    pub(crate) fn tenants_notes(&self) -> &[String] {
+        &self.tenants_notes
     }
 
     /// Returns the collector that receives the traces.
@@ -127,6 +130,20 @@ impl Settings {
 #[expect(clippy::disallowed_methods, reason = "timestamps in requests are by the system's clock")]
 fn now() -> SystemTime {
     SystemTime::now()
+}
+
+/// Returns what an operator should know of who counts as the same caller.
+fn tenants_notes(
+    flags: &GatewayFlags,
+    section: &GatewaySection,
+) -> Result<Vec<String>, UsageError> {
+    let mut notes = section.tenants(flags.tenants.as_deref())?.notes();
+    if let (Some(choice), true) = (&flags.tenants, section.has_tenants()) {
+        notes.push(format!(
+            "{choice}, by --tenants or FIRSTWRITE_TENANTS; [gateway.tenants] of the file is not used"
+        ));
+    }
+    Ok(notes)
 }
 
 /// Resolves the settings that a reload can change.
@@ -228,6 +245,11 @@ fn upstreams(flags: &GatewayFlags, section: &[Upstream]) -> Result<Vec<Target>, 
     flags.upstream.iter().map(parse).collect()
 }
 
+/// Returns the key that the gateway of `store` passes on, if the store remembers one service and no other.
+pub(crate) async fn remembered_forward_key(store: &dyn Store) -> Option<ForwardKey> {
+    Contract::forward_key_of(store).await
+}
+
 pub(crate) fn run(settings: Settings) -> anyhow::Result<Exit> {
     opening::service_runtime()?.block_on(serve(settings))?;
     Ok(Exit::Done)
@@ -247,7 +269,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         watch,
         flags,
         file,
-        tenants_note,
+        tenants_notes,
     } = settings;
     let descriptors = descriptors::raise();
     listening.connections_max =
@@ -274,7 +296,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let worker = watch.worker(&watched, schedule);
     let operator = watch.open(operator_claim, &watched).await?;
     let scheme = if listening.tls.is_some() { "https" } else { "http" };
-    output::data(&banner(scheme, &gateway, &store.url, &targets, tenants_note.as_deref()))?;
+    output::data(&banner(scheme, &gateway, &store.url, &targets, &tenants_notes))?;
     announce(&opened, other.as_ref(), operator.as_ref().map(Operator::address))?;
     while signals.told().await == Told::Reload {
         reload(&gateway, &opened, file.as_ref(), |file| {
@@ -365,11 +387,11 @@ fn banner(
     gateway: &Gateway,
     store: &StoreUrl,
     targets: &[String],
-    tenants_note: Option<&str>,
+    tenants_notes: &[String],
 ) -> String {
-    let note = tenants_note.map(|note| format!("tenants: {note}\n")).unwrap_or_default();
+    let notes: String = tenants_notes.iter().map(|note| format!("tenants: {note}\n")).collect();
     format!(
-        "listening on {scheme}://{}\nstore: {store}\nupstream: {}\n{note}",
+        "listening on {scheme}://{}\nstore: {store}\nupstream: {}\n{notes}",
         gateway.address(),
         targets.join(", ")
     )

@@ -21,6 +21,7 @@ use crate::command::{Exit, KeysCommand, LookFlags};
 use crate::config::{File, ForwardKey, UsageError};
 use crate::opening::{self, NamedStore};
 use crate::output::Format;
+use upstream::Known;
 
 /// Resolved settings of `firstwrite keys`.
 #[derive(Debug)]
@@ -58,9 +59,9 @@ impl Settings {
 }
 
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
-    let (named, format, command, forward_key) = match settings {
+    let (named, format, command, told) = match settings {
         Settings::Looking { store, format, command, forward_key } => {
-            (store, format, command, *forward_key)
+            (store, format, command, forward_key.map(Known::from_file))
         }
         Settings::Moving(moving, format) => return moving.run(*format),
     };
@@ -72,15 +73,18 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
             }
             KeysCommand::Show(flags) => {
                 let store = named.open(Access::ReadOnly).await?;
-                show::run(&*store, flags, *format, forward_key).await
+                let known = Known::or_of(told, &*store).await;
+                show::run(&*store, flags, *format, known).await
             }
             KeysCommand::Settle(flags) => {
                 let store = named.open(settle::access(&flags.finding)).await?;
-                settle::settle(&*store, flags, *format, forward_key).await
+                let known = Known::or_of(told, &*store).await;
+                settle::settle(&*store, flags, *format, known).await
             }
             KeysCommand::Release(flags) => {
                 let store = named.open(settle::access(&flags.finding)).await?;
-                settle::release(&*store, flags, *format, forward_key).await
+                let known = Known::or_of(told, &*store).await;
+                settle::release(&*store, flags, *format, known).await
             }
             KeysCommand::Migrate(_) => unreachable!("it names its stores itself"),
         }

@@ -48,7 +48,7 @@ macro_rules! targets {
 
 targets! {
     key, fingerprint, head, jws, claims, jwks, answer, csv, strict_json, stored_outcome, stored_answers,
-    stored_fingerprint, redis_record, envelope, address, document, config, store_url,
+    stored_fingerprint, redis_record, envelope, address, document, config, store_url, network, tenants,
 }
 
 #[test]

@@ -47,6 +47,7 @@ mod postgres;
 mod redis;
 #[cfg(feature = "sealed")]
 mod sealed;
+mod seldom;
 #[cfg(any(feature = "postgres", feature = "redis-cache"))]
 mod server_clock;
 #[cfg(feature = "sqlite")]
@@ -92,7 +93,9 @@ pub use postgres::{SqlxPostgresStore, SqlxTx};
 #[cfg(feature = "sqlite")]
 pub use rusqlite;
 #[cfg(feature = "sealed")]
-pub use sealed::{KeyRing, KeyRingError, SealedStore, SealingKey};
+pub use sealed::{KeyRing, KeyRingError, SealedStore, SealingKey, UnopenedCounts};
+#[doc(hidden)]
+pub use seldom::Seldom;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{ClockJump, ForeignFile, MissingFile, SqliteOptions, SqliteStore, SqliteTx};
 #[cfg(feature = "sqlx")]

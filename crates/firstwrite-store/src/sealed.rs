@@ -6,8 +6,9 @@
 //!    the outcome, so keys can be rotated.
 //! 3. What is sealed is bound to its record, its attempt (fence), its status, and to whether it is
 //!    interim. Copied to another record or attempt, or altered by one bit, it does not open.
-//! 4. What does not open is an error ([`StoreErrorKind::Corrupt`]) that says why; who asked for it logs that,
-//!    within limits. In a listing it stays sealed. Nothing of it is handed out.
+//! 4. What does not open is an error ([`StoreErrorKind::Corrupt`]) that says why, and an alarm: it is logged,
+//!    within limits, and counted ([`SealedStore::unopened`]). In a listing it stays sealed. Nothing of it is
+//!    handed out.
 //! 5. An outcome that is not sealed does not open either: another program put it there. Where outcomes from
 //!    before sealing stand, or an application completes records itself, the ring is told to read them
 //!    ([`KeyRing::reading_plain`]). The stored form tells them apart, whatever an outcome contains.
@@ -18,6 +19,7 @@
 //! operations, fingerprints, audit entries, findings, the messages of the outbox with the answers
 //! prepared in them, and what handlers in atomic mode commit in their own transactions.
 
+mod alarm;
 pub(crate) mod envelope;
 mod key_ring;
 mod outbox;
@@ -34,6 +36,8 @@ use firstwrite_core::{
 };
 use quick_cache::sync::Cache;
 
+use alarm::Alarm;
+pub use alarm::UnopenedCounts;
 use envelope::{Bond, OpenFailure};
 pub use key_ring::{KeyRing, KeyRingError, SealingKey};
 
@@ -43,6 +47,7 @@ pub struct SealedStore {
     ring: RwLock<Arc<KeyRing>>,
     /// Tenants of the records that were reserved here: a completion does not carry the tenant.
     tenants: Cache<RecordId, Tenant>,
+    alarm: Alarm,
 }
 
 /// Maximum number of remembered tenants: more than are under way at once. For others, the store is asked.
@@ -52,13 +57,18 @@ impl SealedStore {
     /// In front of `inner`, with these keys.
     pub fn new(inner: Arc<dyn Store>, ring: KeyRing) -> Self {
         let tenants = Cache::new(TENANTS_MAX);
-        Self { inner, ring: RwLock::new(Arc::new(ring)), tenants }
+        Self { inner, ring: RwLock::new(Arc::new(ring)), tenants, alarm: Alarm::default() }
     }
 
     /// Switches to other keys: after a rotation, or when a tenant is dropped. Outcomes that only the former
     /// keys could open no longer open.
     pub fn replace_keys(&self, ring: KeyRing) {
         *self.ring.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ring);
+    }
+
+    /// Returns how often outcomes could not be opened, by reason.
+    pub fn unopened(&self) -> UnopenedCounts {
+        self.alarm.counts()
     }
 
     fn ring(&self) -> Arc<KeyRing> {
@@ -174,7 +184,7 @@ impl SealedStore {
                 Ok(Found { record, now })
             }
             Err(why) => {
-                tracing::debug!(record_id = %record.id, %why, "an outcome cannot be opened");
+                self.alarm.raise(record.id, why);
                 let error = StoreError::definite(StoreErrorKind::Corrupt, "opening an outcome");
                 Err(error.caused_by(why))
             }

@@ -163,7 +163,11 @@ impl Harness {
     pub fn new(subject: Arc<dyn Subject>, case: &str) -> Self {
         static SEQUENCE: AtomicU64 = AtomicU64::new(0);
         let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
-        let tenant = sample::tenant(&format!("{case}#{sequence}-{:08x}", fastrand::u32(..)));
+        let name = format!("{case}#{sequence}-{:08x}", fastrand::u32(..));
+        let tenant = match subject.owner() {
+            Some(owner) => owner.bound_to(&name),
+            None => sample::tenant(&name),
+        };
         Self { subject, tenant }
     }
 

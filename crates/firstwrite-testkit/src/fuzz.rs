@@ -7,7 +7,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fastrand::Rng;
-use firstwrite_core::{Fingerprint, FingerprintRules, Key, Parts, RecordId, Tenant};
+use firstwrite_core::{
+    BodyForm, Comparison, Fingerprint, FingerprintRules, Key, PartDigests, Parts, Pointer,
+    RecordId, Secrets, Tenant,
+};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method};
 
 /// A function of bytes, by its name.
@@ -57,13 +61,12 @@ const PIECES: &[&[u8]] = &[
 ];
 
 /// Runs a target on its examples and on what becomes of them when they are cut, joined and changed. The seed of a
-/// run that fails is in the panic, with the input.
+/// run that fails is in the panic, with the input. The short form gives the same inputs in every run; a long one,
+/// whose length is set, gives others in each.
 pub fn drive((name, target): Target, examples: &[&[u8]]) {
-    let executions = std::env::var(EXECUTIONS_SET)
-        .ok()
-        .and_then(|count| count.parse().ok())
-        .unwrap_or(EXECUTIONS);
-    let seed = seed_of(name);
+    let set = std::env::var(EXECUTIONS_SET).ok().and_then(|count| count.parse().ok());
+    let fresh = set.map_or(0, |_executions: u64| crate::seed());
+    let (executions, seed) = (set.unwrap_or(EXECUTIONS), seed_of(name) ^ fresh);
     let mut random = Rng::with_seed(seed);
     for count in 0..executions {
         let example = usize::try_from(count).ok().and_then(|place| examples.get(place));
@@ -85,7 +88,7 @@ pub fn named(targets: &[Target], name: &str) -> fn(&[u8]) {
     found.expect("a target is among those of its crate").1
 }
 
-/// A seed of its own for each target, and the same in every run: a failure is there to stay.
+/// A seed of its own for each target, and the same in every run of the short form: a failure is there to stay.
 fn seed_of(name: &str) -> u64 {
     name.bytes().fold(0xf157, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)))
 }
@@ -145,24 +148,107 @@ fn key(bytes: &[u8]) {
     }
 }
 
-/// Checks that the fingerprint of a request is the same each time it is computed, whatever the body is.
+/// A request: a line with its content type, a bar and its content encoding, then the body. Its fingerprint is the
+/// same each time, in every spelling of the content type, and another one for another boundary.
 fn fingerprint(bytes: &[u8]) {
-    let (Ok(tenant), Ok(key)) = (Tenant::new("acme"), Key::new("order-1")) else { return };
-    let id = RecordId::of(&tenant, &key);
-    let mut headers = HeaderMap::new();
-    headers.insert("content-type", HeaderValue::from_static("application/json"));
-    let taken = || {
+    let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
+    let (head, body) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let mut words = head.splitn(2, |byte| *byte == b'|');
+    let [content_type, encoding] = [words.next(), words.next()]
+        .map(|word| HeaderValue::from_bytes(word.unwrap_or_default()).ok());
+    let (Some(content_type), Some(encoding)) = (content_type, encoding) else { return };
+    let taken = Taken { body, encoding };
+    let first = taken.of(&content_type);
+    assert_eq!(first, taken.of(&content_type), "taken twice");
+    assert_eq!(first[1].compare(&first[2]), Comparison::Same, "taken like itself, by version 1");
+    let Ok(text) = content_type.to_str() else { return };
+    let (essence, parameters) = text.split_at(text.find(';').unwrap_or(text.len()));
+    let spelt = format!(" {} {parameters}", essence.to_ascii_uppercase());
+    if is_type(essence) && has_tokens(parameters) {
+        assert_eq!(first[0], taken.of_text(&spelt)[0], "spelt in another way");
+        assert_ne!(first[0], taken.of_text(&format!("{text};boundary=a"))[0], "another boundary");
+        assert_ne!(
+            taken.of_text(&format!("{text};boundary=a"))[0],
+            taken.of_text(&format!("{text};boundary=ab"))[0],
+            "a longer boundary"
+        );
+    }
+    if first[0].form() == BodyForm::Canonical {
+        let spaced = [body, b" "].concat();
+        let again = Taken { body: &spaced, ..taken.clone() }.of(&content_type);
+        assert_eq!(first[0], again[0], "white space behind a document");
+        assert_eq!(first[3], again[3], "white space, by rules");
+    }
+}
+
+/// A request whose content type is to be told.
+#[derive(Clone)]
+struct Taken<'a> {
+    body: &'a [u8],
+    encoding: HeaderValue,
+}
+
+impl Taken<'_> {
+    /// Its fingerprints: as it is, twice as version 1 took it, and by rules that select and ignore parts.
+    fn of(&self, content_type: &HeaderValue) -> [Fingerprint; 4] {
+        let tenant = Tenant::new("acme").expect("a tenant");
+        let id = RecordId::of(&tenant, &Key::new("order-1").expect("a key"));
+        let headers = HeaderMap::from_iter([
+            (CONTENT_TYPE, content_type.clone()),
+            (CONTENT_ENCODING, self.encoding.clone()),
+        ]);
         let parts = Parts {
             method: &Method::POST,
             authority: "api.example",
             path: "/payments",
             query: Some("a=1"),
             headers: &headers,
-            body: bytes,
+            body: self.body,
         };
-        Fingerprint::of(&parts, &FingerprintRules::default(), None, &id)
+        let plain = FingerprintRules { explain: true, ..FingerprintRules::default() };
+        let pointer = |text| Pointer::parse(text).expect("a pointer");
+        let (select, ignore) = (vec![pointer("/amount"), pointer("/to")], vec![pointer("/to/0")]);
+        let rules = FingerprintRules { select, ignore, ..plain.clone() };
+        let former =
+            Fingerprint::from_stored(1, BodyForm::Canonical, [0; 32], PartDigests::default());
+        let secrets = (&Secrets::default(), &tenant);
+        let like = |stored: &Fingerprint| {
+            Fingerprint::taken_like(stored, &parts, &plain, secrets, &id)
+                .expect("version 1 is known")
+        };
+        let first = like(&former);
+        let again = like(&first);
+        let by = |rules| Fingerprint::of(&parts, rules, None, &id);
+        [by(&plain), first, again, by(&rules)]
+    }
+
+    fn of_text(&self, content_type: &str) -> [Fingerprint; 4] {
+        self.of(&HeaderValue::from_str(content_type).expect("a header's value"))
+    }
+}
+
+/// Returns true for a kind and a subtype that every reader takes for one.
+fn is_type(essence: &str) -> bool {
+    let mut parts = essence.split('/');
+    let is_plain = |part: Option<&str>| {
+        part.is_some_and(|part| {
+            !part.is_empty()
+                && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        })
     };
-    assert_eq!(taken(), taken(), "taken twice");
+    is_plain(parts.next()) && is_plain(parts.next()) && parts.next().is_none()
+}
+
+/// Returns true for parameters without quotes.
+fn has_tokens(parameters: &str) -> bool {
+    let is_token = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    parameters.split(';').skip(1).all(|one| {
+        one.trim_matches(' ')
+            .split_once('=')
+            .is_some_and(|(name, value)| is_token(name) && is_token(value))
+    })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use firstwrite_core::{BoxFuture, MemoryStore, Store, StoreError, StoreErrorKind};
+use firstwrite_core::{BoxFuture, MemoryStore, Store, StoreError, StoreErrorKind, Tenant};
 
 use crate::{ManualClock, Script, ScriptReport, play};
 pub use wrapped::WrappedSubject;
@@ -19,6 +19,11 @@ pub use wrapped::WrappedSubject;
 pub trait Subject: fmt::Debug + Send + Sync + 'static {
     /// The store. Asked for again after [`Subject::reopen`].
     fn store(&self) -> Arc<dyn Store>;
+
+    /// The tenant whose principals the cases' tenants are, if keys are to be bound. Default: none.
+    fn owner(&self) -> Option<Tenant> {
+        None
+    }
 
     /// Moves the store's clock forward.
     fn advance(&self, by: Duration) -> BoxFuture<'_, ()>;

@@ -23,6 +23,7 @@ use crate::body::ResponseBody;
 use crate::coalesce::{Ended, Lead};
 use crate::exchange::{Call, Exchange};
 use crate::layer::{PolicyMismatch, Shared};
+use crate::lines::{Lines, say};
 use crate::respond;
 
 mod answer;
@@ -104,6 +105,7 @@ pub(crate) struct Slot {
     used: Mutex<Used>,
     /// Type that handlers of this layer take.
     extractor: &'static str,
+    lines: Arc<Lines>,
 }
 
 /// Use that a handler made of its slot.
@@ -143,12 +145,12 @@ pub(crate) async fn attempt(
         Ok(Opened::Run(slot)) => {
             lead.owned();
             reply.accepted(exchange);
-            let slot = Arc::new(Slot { extractor, ..slot });
+            let slot = Arc::new(Slot { extractor, lines: Arc::clone(&shared.lines), ..slot });
             call.parts.extensions.insert(slot.attempt.clone());
             call.parts.extensions.insert(Arc::clone(&slot));
-            let ran = attempt::run(call, &exchange.policy).await;
+            let ran = attempt::run(call, exchange, &shared.lines).await;
             let used = slot.close().await;
-            let (response, ended) = conclude(&*shared.store, exchange, used, ran).await;
+            let (response, ended) = conclude(shared, exchange, used, ran).await;
             lead.end(ended);
             reply.answered(response);
             return;
@@ -221,6 +223,7 @@ impl Slot {
             place,
             used: Mutex::new(Used::No),
             extractor: "",
+            lines: Arc::default(),
         }
     }
 
@@ -277,7 +280,8 @@ impl Slot {
     }
 
     fn store_failed(&self, error: &StoreError) -> Response<ResponseBody> {
-        tracing::error!(%error, record_id = %self.exchange.request.id, "a transaction failed");
+        let record_id = self.exchange.request.id;
+        say!(self.lines.transaction_failed, error, %error, %record_id, "a transaction failed");
         match (error.kind(), error.certainty()) {
             (StoreErrorKind::Panicked, _) => respond::failed(),
             (kind, Certainty::Definite) => respond::store_failed(kind),
@@ -289,15 +293,15 @@ impl Slot {
 
 /// Returns the answer to the caller, and the result for the followers, once the handler has ended.
 async fn conclude(
-    store: &dyn Store,
+    shared: &Shared,
     exchange: &Exchange,
     used: Used,
     ran: Ran,
 ) -> (Response<ResponseBody>, Ended) {
-    let policy = &exchange.policy;
+    let (policy, lines) = (&exchange.policy, &*shared.lines);
     match (used, ran) {
         (Used::Ended(Ended::Stands { verdict, stored }), ran) => {
-            let answer = as_it_stands(&verdict, ran, exchange);
+            let answer = as_it_stands(&verdict, ran, exchange, lines);
             (answer, Ended::Stands { verdict, stored })
         }
         (
@@ -309,15 +313,15 @@ async fn conclude(
             ),
             ran,
         ) => (as_given(ran), ended),
-        (Used::LetGo, ran) => (not_committed(ran, exchange), Ended::Open),
+        (Used::LetGo, ran) => (not_committed(ran, exchange, lines), Ended::Open),
         (Used::No | Used::Concluding, Ran::Kept(parts, body)) => {
             let outcome = attempt::outcome(parts.status, &parts.headers, body.clone(), policy);
             let answer = Response::from_parts(parts, ResponseBody::whole(body));
-            keep(store, exchange, outcome, answer).await
+            keep(shared, exchange, outcome, answer).await
         }
         (Used::No | Used::Concluding, Ran::TooLarge(answer)) => {
             let outcome = attempt::tombstone(answer.status(), answer.headers(), policy);
-            keep(store, exchange, outcome, answer).await
+            keep(shared, exchange, outcome, answer).await
         }
         (Used::No | Used::Concluding, Ran::NotKept(answer)) => (answer, Ended::Open),
         (Used::No, Ran::Lost(_)) => (respond::failed(), Ended::Open),
@@ -338,20 +342,25 @@ fn as_given(ran: Ran) -> Response<ResponseBody> {
 
 /// Returns the answer of a handler that worked in its transaction and dropped it. A refusal is its way of
 /// giving up; but the caller must not be told that something was done when it was undone.
-fn not_committed(ran: Ran, exchange: &Exchange) -> Response<ResponseBody> {
+fn not_committed(ran: Ran, exchange: &Exchange, lines: &Lines) -> Response<ResponseBody> {
     let answer = as_given(ran);
     if answer.status().is_client_error() || answer.status().is_server_error() {
         return answer;
     }
     let record_id = exchange.request.id;
-    tracing::error!(%record_id, "the handler answered without committing its transaction");
+    say!(lines.not_committed, error, %record_id, "the handler answered without committing its transaction");
     respond::failed()
 }
 
 /// The answer that goes with what stands under the key. The handler's own is passed on only if it
 /// is what was committed: a handler that broke, or changed the answer, after its transaction must
 /// not make the first answer differ from every retry's.
-fn as_it_stands(verdict: &Verdict, ran: Ran, exchange: &Exchange) -> Response<ResponseBody> {
+fn as_it_stands(
+    verdict: &Verdict,
+    ran: Ran,
+    exchange: &Exchange,
+    lines: &Lines,
+) -> Response<ResponseBody> {
     if let Verdict::Replay { outcome, .. } = verdict {
         match (ran, &outcome.body) {
             (Ran::Kept(parts, body), Body::Bytes(kept))
@@ -364,7 +373,7 @@ fn as_it_stands(verdict: &Verdict, ran: Ran, exchange: &Exchange) -> Response<Re
             }
             (Ran::Kept(..) | Ran::TooLarge(_) | Ran::NotKept(_), _) => {
                 let record_id = exchange.request.id;
-                tracing::error!(%record_id, "the handler's answer is not the one it committed");
+                say!(lines.not_as_committed, error, %record_id, "the handler's answer is not the one it committed");
             }
             (Ran::Lost(_), _) => {}
         }
@@ -374,14 +383,14 @@ fn as_it_stands(verdict: &Verdict, ran: Ran, exchange: &Exchange) -> Response<Re
 
 /// Keeps an answer that was given without a transaction, unless a rival came first.
 async fn keep(
-    store: &dyn Store,
+    shared: &Shared,
     exchange: &Exchange,
     outcome: Outcome,
     mut answer: Response<ResponseBody>,
 ) -> (Response<ResponseBody>, Ended) {
     let (request, policy) = (&exchange.request, &exchange.policy);
     let nonce = fastrand::u64(..);
-    match protocol::keep(store, request, policy, nonce, outcome.clone()).await {
+    match protocol::keep(&*shared.store, request, policy, nonce, outcome.clone()).await {
         Ok(Kept::Done { retained_until }) => {
             respond::stamp(answer.headers_mut(), retained_until);
             let verdict = Verdict::Replay { outcome, retained_until };
@@ -392,7 +401,7 @@ async fn keep(
             (answer, Ended::stands(verdict, Some(&found)))
         }
         Err(error) => {
-            tracing::error!(%error, record_id = %request.id, "an outcome could not be written");
+            shared.lines.not_written(&error, request.id);
             (respond::rejection(&Rejection::outcome_unknown_now()), Ended::Open)
         }
     }

@@ -28,6 +28,7 @@ use crate::coalesce::{Ended, Lead};
 use crate::exchange::{AnswerWhen, Call, Exchange};
 use crate::layer::Shared;
 use crate::lease::LeaseWatch;
+use crate::lines::{Lines, say};
 use crate::respond::IDEMPOTENCY_OUTCOME;
 use crate::{atomic, reserved, respond};
 
@@ -145,14 +146,15 @@ impl Drop for Attached {
 
 /// Runs the handler and gathers its answer as far as it can be kept. Never panics, whatever the
 /// handler does.
-pub(crate) async fn run(call: Call, policy: &Policy) -> Ran {
+pub(crate) async fn run(call: Call, exchange: &Exchange, lines: &Lines) -> Ran {
+    let record_id = exchange.request.id;
     let Call { run, parts, body, .. } = call;
     let method = parts.method.clone();
     let work = async {
         match run(parts, body).await {
-            Ok(response) => gathered(&method, response, policy).await,
+            Ok(response) => gathered(&method, response, exchange, lines).await,
             Err(error) => {
-                tracing::error!(%error, "the handler failed without an answer");
+                say!(lines.no_answer, error, %error, %record_id, "the handler failed without an answer");
                 Ran::Lost(format!("no answer: {error}"))
             }
         }
@@ -163,7 +165,7 @@ pub(crate) async fn run(call: Call, policy: &Policy) -> Ran {
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
             Ok(poll) => poll,
             Err(_panic) => {
-                tracing::error!("the handler panicked");
+                say!(lines.panicked, error, %record_id, "the handler panicked");
                 Poll::Ready(Ran::Lost("the handler panicked".to_owned()))
             }
         }
@@ -173,7 +175,13 @@ pub(crate) async fn run(call: Call, policy: &Policy) -> Ran {
 
 /// Gathers an answer as far as it can be kept, or passed on whole. One that does not arrive whole is lost, unless
 /// its head says that nothing ran.
-async fn gathered(method: &Method, response: Response<ResponseBody>, policy: &Policy) -> Ran {
+async fn gathered(
+    method: &Method,
+    response: Response<ResponseBody>,
+    exchange: &Exchange,
+    lines: &Lines,
+) -> Ran {
+    let (policy, record_id) = (&exchange.policy, exchange.request.id);
     let (mut parts, body) = response.into_parts();
     // Only the layer says this, and clients act on it.
     parts.headers.remove(IDEMPOTENCY_OUTCOME);
@@ -187,7 +195,7 @@ async fn gathered(method: &Method, response: Response<ResponseBody>, policy: &Po
     let why = match gather(body, policy.response_bytes_max, Some(until), room).await {
         // A body that knows of no end of its own ends wherever its source does.
         Ok(Gathered::Whole(bytes)) if is_cut(method, &parts, bytes.len()) => {
-            tracing::error!("the handler's answer is shorter than it said");
+            say!(lines.short, error, %record_id, "the handler's answer is shorter than it said");
             "the answer is shorter than it said".to_owned()
         }
         Ok(Gathered::Whole(bytes)) => {
@@ -204,7 +212,7 @@ async fn gathered(method: &Method, response: Response<ResponseBody>, policy: &Po
             return passed_on(Response::from_parts(parts, body));
         }
         Err(error) => {
-            tracing::error!(%error, "the handler's answer broke off");
+            say!(lines.broken_off, error, %error, %record_id, "the handler's answer broke off");
             format!("the answer broke off: {error}")
         }
     };

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use firstwrite_core::{Interim, RecordId, State, Store};
+use firstwrite_core::{Interim, RecordId, State};
 use http::Response;
 use tokio::time::{Instant, sleep_until};
 
 use crate::body::ResponseBody;
+use crate::layer::Shared;
+use crate::lines::say;
 use crate::respond;
 
 /// A message that is delivered at once takes a few milliseconds…
@@ -22,7 +24,7 @@ const WAIT_MAX: Duration = Duration::from_mins(1);
 /// Nothing depends on the caller's patience: a caller that asks again later gets the answer that is stored
 /// then.
 pub(crate) async fn or_final(
-    store: &dyn Store,
+    shared: &Shared,
     id: RecordId,
     mut given: Response<ResponseBody>,
 ) -> Response<ResponseBody> {
@@ -32,14 +34,15 @@ pub(crate) async fn or_final(
     while Instant::now() < until {
         sleep_until(until.min(Instant::now() + pause)).await;
         pause = (pause * 2).min(POLL_MAX);
-        match store.get(id).await.map(|found| found.map(|found| found.record.state)) {
+        match shared.store.get(id).await.map(|found| found.map(|found| found.record.state)) {
             Ok(Some(State::Completed { outcome, retained_until, .. })) if !outcome.is_interim => {
                 return respond::first(&outcome, Some(retained_until));
             }
             Ok(Some(State::Completed { .. })) => {}
             Ok(Some(State::Reserved(_) | State::Uncertain { .. }) | None) => return given,
             Err(error) => {
-                tracing::warn!(%error, record_id = %id, "the final answer could not be looked up");
+                let lines = &*shared.lines;
+                say!(lines.no_final, warn, %error, record_id = %id, "the final answer could not be looked up");
                 return given;
             }
         }

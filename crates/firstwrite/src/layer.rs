@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::{
-    KeyRequirement, Mode, Policy, PolicyError, ProblemBase, RecordId, Secrets, Store, StoreError,
-    Tenant,
+    KeyRequirement, Mode, Policy, PolicyError, ProblemBase, Secrets, Store, Tenant,
 };
 use http::{Method, Response};
 use tokio::sync::Semaphore;
@@ -15,11 +14,11 @@ use tower::Layer;
 use crate::atomic::{AtomicStore, Transactions};
 use crate::body::ResponseBody;
 use crate::coalesce::{IsJoint, Running};
+use crate::lines::Lines;
 use crate::observe::{Nobody, Observer};
 use crate::policies::{Policies, PolicyResolver};
 use crate::respond;
 use crate::routes::UncoveredRoutes;
-use crate::seldom::Seldom;
 use crate::service::Idempotency;
 use crate::tenant::{FromExtensions, Single, TenantResolver};
 use crate::withdrawal::Withdrawal;
@@ -50,50 +49,9 @@ pub(crate) struct Shared {
     tenant_attempts_max: Option<usize>,
     joint_tenants: Option<IsJoint>,
     pub(crate) running: Arc<Running>,
-    /// Lines of the log that clients could repeat.
     pub(crate) lines: Arc<Lines>,
     /// Bounds the reservations that are taken back in the background.
     withdrawals: Arc<Semaphore>,
-}
-
-/// Log lines that are limited in rate, since overload repeats them, and a store that is away.
-#[derive(Debug, Default)]
-pub(crate) struct Lines {
-    pub(crate) too_many: Seldom,
-    pub(crate) no_room: Seldom,
-    not_reserved: Seldom,
-    not_looked_up: Seldom,
-    not_freed: Seldom,
-}
-
-impl Lines {
-    pub(crate) fn not_reserved(&self, error: &StoreError, record_id: RecordId) {
-        match self.not_reserved.now() {
-            Some(left_out) => {
-                tracing::error!(%error, %record_id, left_out, "a key could not be reserved");
-            }
-            None => tracing::debug!(%error, %record_id, "a key could not be reserved"),
-        }
-    }
-
-    pub(crate) fn not_looked_up(&self, error: &StoreError, record_id: Option<RecordId>) {
-        let record_id = record_id.map(tracing::field::display);
-        match self.not_looked_up.now() {
-            Some(left_out) => {
-                tracing::error!(%error, record_id, left_out, "a key could not be looked up");
-            }
-            None => tracing::debug!(%error, record_id, "a key could not be looked up"),
-        }
-    }
-
-    fn not_freed(&self, record_id: RecordId, why: &'static str) {
-        match self.not_freed.now() {
-            Some(left_out) => {
-                tracing::error!(%record_id, why, left_out, "a key is left to its lease");
-            }
-            None => tracing::debug!(%record_id, why, "a key is left to its lease"),
-        }
-    }
 }
 
 /// More than a process can do at once, and far less than fills its memory.

@@ -110,6 +110,7 @@ pub mod fuzzing;
 mod interim;
 mod layer;
 mod lease;
+mod lines;
 mod observe;
 pub mod outbox;
 mod policies;
@@ -119,7 +120,6 @@ pub mod reconcile;
 mod reserved;
 mod respond;
 mod routes;
-mod seldom;
 mod service;
 mod status;
 pub mod store;
@@ -134,6 +134,8 @@ pub use atomic::{Atomic, AtomicAnswer, AtomicStore, ExtractorError, Transaction}
 pub use attempt::Attempt;
 pub use body::{RequestBody, ResponseBody, Room};
 pub use firstwrite_core::codec::percent::escape_path;
+#[doc(hidden)]
+pub use firstwrite_store::Seldom;
 pub use layer::{IdempotencyLayer, PolicyMismatch};
 pub use observe::{
     AdmitContext, Observer, RecordChange, RecordStep, RequestFinished, RequestResult,
@@ -145,7 +147,6 @@ pub use respond::{
     IDEMPOTENT_REPLAYED, json,
 };
 pub use routes::UncoveredRoutes;
-pub use seldom::Seldom;
 pub use service::Idempotency;
 pub use tenant::TenantResolver;
 pub use worker::Worker;

@@ -3,6 +3,7 @@
 //! They need no credentials: they contain nothing about any key or tenant.
 
 mod html;
+mod links;
 
 use bytes::Bytes;
 use firstwrite_core::{ProblemBase, Rejection, RejectionKind};
@@ -66,13 +67,15 @@ pub(crate) fn answer(request: &Parts) -> Response<ResponseBody> {
         return respond::read_only();
     }
     let code = request.uri.path().strip_prefix(ProblemBase::SERVED).unwrap_or_default();
+    // Links between pages in Markdown name files.
+    let code = code.strip_suffix(".md").unwrap_or(code);
     let Some((_, page)) = PAGES.iter().find(|(known, _)| *known == code) else {
         return respond::rejection(&Rejection::new(RejectionKind::NotFound));
     };
     let (content_type, text) = if wants_html(request) {
         ("text/html; charset=utf-8", html::of_page(page))
     } else {
-        ("text/markdown; charset=utf-8", (*page).to_owned())
+        ("text/markdown; charset=utf-8", links::of_page(page))
     };
     let text = if request.method == Method::HEAD { Bytes::new() } else { Bytes::from(text) };
     let mut response = Response::new(ResponseBody::whole(text));

@@ -17,6 +17,7 @@ use crate::coalesce::{Ended, Lead, ReleasedAnswer};
 use crate::exchange::{AnswerWhen, Call, Exchange};
 use crate::layer::Shared;
 use crate::lease::LeaseWatch;
+use crate::lines::{Lines, say};
 use crate::observe::{Observer, RecordChange, RecordStep};
 use crate::respond;
 use crate::withdrawal::{Note, Pauses, Withdrawal};
@@ -25,6 +26,7 @@ use crate::withdrawal::{Note, Pauses, Withdrawal};
 struct RunningReservation<'a> {
     store: &'a dyn Store,
     observer: &'a dyn Observer,
+    lines: &'a Lines,
     exchange: &'a Exchange,
     reservation: Reservation,
     lease: LeaseWatch,
@@ -54,7 +56,7 @@ pub(crate) async fn attempt(
         // A rival, a sweep or an operator may act on the end of the lease: an attempt that would begin
         // close to it does not begin at all.
         Ok(Reserved::Granted(reservation)) if asked_at.elapsed() >= policy.lease / 2 => {
-            tracing::error!(record_id = %request.id, "a key was reserved too late to begin");
+            shared.lines.reserved_late(request.id);
             let mut unbegun =
                 Withdrawal::unbegun(request.id, reservation.strays().to_vec(), policy);
             if !unbegun.strays.contains(&reservation.fence()) {
@@ -69,14 +71,16 @@ pub(crate) async fn attempt(
             let lease = LeaseWatch::until(asked_at + policy.lease);
             let attempt = Attempt::reserved(request, reservation.fence(), lease.clone());
             call.parts.extensions.insert(attempt);
-            let observer = &*shared.observer;
+            let (observer, lines) = (&*shared.observer, &*shared.lines);
             // What was taken over stood already.
             if reservation.fence().count() == 1 {
                 stored(observer, exchange, RecordStep::Made);
             }
             let (fence, mut strays) = (reservation.fence(), reservation.strays().to_vec());
-            let mut running = RunningReservation { store, observer, exchange, reservation, lease };
-            let ran = running.while_renewing(asked_at, attempt::run(call, policy)).await;
+            let mut running =
+                RunningReservation { store, observer, lines, exchange, reservation, lease };
+            let work = attempt::run(call, exchange, lines);
+            let ran = running.while_renewing(asked_at, work).await;
             firstwrite_core::crash_point!("handler-ended");
             let Concluded { answer, ended, mut withdrawal } =
                 running.conclude(ran, &mut reply).await;
@@ -138,13 +142,14 @@ impl RunningReservation<'_> {
                         self.lease.renew(asked_at + self.reservation.lease_for());
                     }
                     Ok(Renewed::Lost) => {
-                        tracing::warn!(record_id = %self.reservation.id(), "the lease was lost");
+                        let record_id = self.reservation.id();
+                        say!(self.lines.lease_lost, warn, %record_id, "the lease was lost");
                         self.lease.end();
                         return;
                     }
                     Err(error) => {
                         let record_id = self.reservation.id();
-                        tracing::warn!(%error, %record_id, "a lease could not be renewed");
+                        say!(self.lines.not_renewed, warn, %error, %record_id, "a lease could not be renewed");
                     }
                 }
             }
@@ -213,7 +218,7 @@ impl RunningReservation<'_> {
         mut answer: Response<ResponseBody>,
         reply: &mut Reply,
     ) -> Concluded {
-        let Self { store, observer, exchange, mut reservation, lease } = self;
+        let Self { store, observer, lines, exchange, mut reservation, lease } = self;
         let (record_id, fence) = (reservation.id(), reservation.fence());
         let mut pauses = Pauses::new();
         let mut is_first = true;
@@ -226,17 +231,17 @@ impl RunningReservation<'_> {
                     return Concluded::new(answer, Ended::Stands { verdict, stored: None });
                 }
                 Ok(Completed::Late(found)) => {
-                    return late(observer, exchange, fence, found.as_deref());
+                    return late(observer, lines, exchange, fence, found.as_deref());
                 }
                 Err(undone) => {
                     let error = &undone.error;
                     if is_first {
-                        tracing::error!(%error, %record_id, "an outcome could not be written");
+                        lines.not_written(error, record_id);
                     }
                     is_first = false;
                     let unknown = || respond::rejection(&Rejection::outcome_unknown_now());
                     let Some(pause) = pauses.next() else {
-                        tracing::error!(%record_id, "an outcome was given up; it waits for proof");
+                        say!(lines.given_up, error, %record_id, "an outcome was given up; it waits for proof");
                         return Concluded::new(unknown(), Ended::Open);
                     };
                     if lease.left() <= pause {
@@ -260,14 +265,14 @@ impl RunningReservation<'_> {
         let withdrawal = match note.free(self.store, id, fence).await {
             // Another writer has settled the record or owns the key: its result is the answer, not this one.
             Ok(Swapped::Moved(Some(found))) if !is_note_of(&found, fence) => {
-                return late(self.observer, exchange, fence, Some(&found));
+                return late(self.observer, self.lines, exchange, fence, Some(&found));
             }
             Ok(_) => {
                 stored(self.observer, exchange, RecordStep::Freed);
                 None
             }
             Err(error) => {
-                tracing::error!(%error, record_id = %id, "a key could not be freed; it is tried again");
+                say!(self.lines.freed_later, error, %error, record_id = %id, "a key could not be freed; it is tried again");
                 Some(Withdrawal { id, fences: vec![fence], strays: Vec::new(), note })
             }
         };
@@ -280,13 +285,13 @@ impl RunningReservation<'_> {
         let (record_id, fence) = (self.reservation.id(), self.reservation.fence());
         match protocol::mark_uncertain(self.store, self.reservation, why).await {
             Ok(Marked::Late(found)) => {
-                return late(self.observer, self.exchange, fence, found.as_deref());
+                return late(self.observer, self.lines, self.exchange, fence, found.as_deref());
             }
             Ok(Marked::Uncertain) => {
-                tracing::error!(%record_id, "nobody knows how an attempt ended; it waits for proof");
+                say!(self.lines.uncertain, error, %record_id, "nobody knows how an attempt ended; it waits for proof");
             }
             Err(error) => {
-                tracing::error!(%error, %record_id, "a record could not be marked; its lease ends it");
+                say!(self.lines.not_marked, error, %error, %record_id, "a record could not be marked; its lease ends it");
             }
         }
         let answer =
@@ -316,6 +321,7 @@ fn stored(observer: &dyn Observer, exchange: &Exchange, step: RecordStep) {
 /// Answers from what stands where this attempt wanted to write.
 fn late(
     observer: &dyn Observer,
+    lines: &Lines,
     exchange: &Exchange,
     fence: Fence,
     found: Option<&Found>,
@@ -334,7 +340,7 @@ fn late(
         let verdict = Verdict::Replay { outcome, retained_until };
         return Concluded::new(answer, Ended::Stands { verdict, stored: None });
     }
-    tracing::warn!(%record_id, "an attempt ended after it had lost its key");
+    say!(lines.ended_late, warn, %record_id, "an attempt ended after it had lost its key");
     let verdict = judge(found, &exchange.request);
     // Followers ask the store for the record.
     Concluded::new(respond::verdict(&verdict, &exchange.policy), Ended::Open)

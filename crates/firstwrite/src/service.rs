@@ -32,6 +32,7 @@ use crate::body::{self, Drained, ResponseBody, Unread};
 use crate::coalesce::{Ended, Follow, Joined, Phase};
 use crate::exchange::{AnswerWhen, Call, Exchange};
 use crate::layer::Shared;
+use crate::lines::say;
 use crate::observe::{AdmitContext, Place, Seen};
 use crate::policies::Operation;
 use crate::{interim, problems, respond, status};
@@ -219,7 +220,7 @@ async fn answer(
         let ended = match shared.running.join(&exchange, place, seat.take()) {
             Joined::Lead(lead) => match attempt::start(shared, lead, &exchange, call).await {
                 Led::Answered(response) => {
-                    return interim::or_final(&*shared.store, exchange.request.id, response).await;
+                    return interim::or_final(shared, exchange.request.id, response).await;
                 }
                 Led::Refused(refused) => {
                     let ended;
@@ -457,9 +458,7 @@ fn unreadable(shared: &Shared, unread: Unread) -> Response<ResponseBody> {
                 .detail("The request's body did not arrive in time; nothing was run. Retry with the same key."),
         ),
         Unread::NoRoom => {
-            if let Some(left_out) = shared.lines.no_room.now() {
-                tracing::warn!(left_out, "requests' bodies take up all their room; one was refused");
-            }
+            say!(shared.lines.no_room, warn, "requests' bodies take up all their room; one was refused");
             no_room()
         }
         Unread::Broken(error) => {
@@ -473,9 +472,11 @@ fn unreadable(shared: &Shared, unread: Unread) -> Response<ResponseBody> {
 }
 
 fn too_many(shared: &Shared) -> Response<ResponseBody> {
-    if let Some(left_out) = shared.lines.too_many.now() {
-        tracing::warn!(left_out, "there are too many attempts under way; a request was refused");
-    }
+    say!(
+        shared.lines.too_many,
+        warn,
+        "there are too many attempts under way; a request was refused"
+    );
     no_room()
 }
 

@@ -25,7 +25,7 @@ pub use firstwrite_store::{BreakerOptions, BreakerStore, MovingStore};
 #[cfg(feature = "redis-cache")]
 pub use firstwrite_store::{CacheCounts, CacheError, CacheOptions, CacheScope, CachedStore};
 #[cfg(feature = "sealed")]
-pub use firstwrite_store::{KeyRing, KeyRingError, SealedStore, SealingKey};
+pub use firstwrite_store::{KeyRing, KeyRingError, SealedStore, SealingKey, UnopenedCounts};
 
 #[cfg(any(feature = "dynamodb", feature = "sqlite"))]
 pub use firstwrite_store::Clock;

@@ -32,16 +32,18 @@ pub(super) struct Seen {
     looked: Looked,
     pub(super) breaker: Option<watch::Receiver<bool>>,
     /// Only where a cache stands in front of the store.
-    pub(super) cache: Option<CacheSeen>,
+    pub(super) cache: Option<Counted>,
+    /// Only where outcomes are sealed.
+    pub(super) unopened: Option<Counted>,
     /// Set only if store usage is counted.
     pub(super) tenant_usage: Option<TenantUsageSeen>,
 }
 
-/// Tells how often a cache was of use: each result, and its count.
-pub(super) struct CacheSeen(pub(super) Box<dyn Fn() -> CacheCounts + Send + Sync>);
+/// Tells counts that are kept elsewhere, as they stand at a scrape.
+pub(super) struct Counted(pub(super) Box<dyn Fn() -> Counts + Send + Sync>);
 
-/// Results of asking a cache, and how often each was met.
-pub type CacheCounts = [(&'static str, u64); 3];
+/// Values of a label, and how often each was met.
+pub type Counts = [(&'static str, u64); 3];
 
 /// Store usage of tenants at the last count.
 #[derive(Debug)]
@@ -141,6 +143,7 @@ impl Seen {
             looked,
             breaker: None,
             cache: None,
+            unopened: None,
             tenant_usage: None,
         }
     }
@@ -228,23 +231,39 @@ impl Collector for Told {
             let is_open = i64::from(*breaker.borrow());
             gauge(&mut encoder, "store_breaker_open", help)?.encode_gauge(&is_open)?;
         }
-        if let Some(CacheSeen(counts)) = &seen.cache {
+        if let Some(counted) = &seen.cache {
             let help = "Questions to the cache in front of the store";
-            let kind = MetricType::Counter;
-            let mut asked = encoder.encode_descriptor("cache_requests", help, None, kind)?;
-            for (result, count) in counts() {
-                asked
-                    .encode_family(&[("result", result)])?
-                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
-            }
+            counted.encode(&mut encoder, "cache_requests", help, "result")?;
+        }
+        if let Some(counted) = &seen.unopened {
+            let help = "Times that an outcome in the store could not be opened";
+            counted.encode(&mut encoder, "unopened_outcomes", help, "reason")?;
         }
         Ok(())
     }
 }
 
-impl fmt::Debug for CacheSeen {
+impl Counted {
+    fn encode(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &'static str,
+        help: &str,
+        label: &'static str,
+    ) -> Result<(), fmt::Error> {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (value, count) in self.0() {
+            family
+                .encode_family(&[(label, value)])?
+                .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Counted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CacheSeen").field(&self.0()).finish()
+        f.debug_tuple("Counted").field(&self.0()).finish()
     }
 }
 

@@ -237,20 +237,35 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns a line about callers who share keys and answers, where the operator may not have meant it.
-    pub fn note(&self) -> Option<String> {
+    /// Returns lines about callers who share keys and answers, or who count as another one than before, where the
+    /// operator may not have meant it.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
         if self.is_single() {
             let note = "single: everybody who can reach this address is one customer, and gets the answers of \
                         all others under the same key";
-            return Some(note.to_owned());
+            notes.push(note.to_owned());
         }
         let plain = check::without_namespace(&self.sources);
-        (plain.len() > 1).then(|| {
-            format!(
+        if plain.len() > 1 {
+            notes.push(format!(
                 "{}: names without a namespace: equal ones are one customer, whichever source names them",
                 plain.join(", ")
-            )
-        })
+            ));
+        }
+        let accepts =
+            |source: &Source| matches!(source, Source::Authorization(it) if it.accept_changing);
+        if self.sources.iter().any(accepts) {
+            let note = "accept_changing: a retry with a renewed or newly signed credential is another customer's, \
+                        and runs again";
+            notes.push(note.to_owned());
+        }
+        if self.anonymous == Anonymous::Everywhere {
+            let note = "anonymous: all callers without credentials are one customer, and get each other's answers \
+                        under the same key";
+            notes.push(note.to_owned());
+        }
+        notes
     }
 
     /// Checks the rules that concern more than one source.

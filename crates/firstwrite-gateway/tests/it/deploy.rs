@@ -37,6 +37,7 @@ async fn scraped() -> String {
     let (_is_open, seen) = tokio::sync::watch::channel(false);
     watched.metrics.watch_breaker(seen);
     watched.metrics.watch_cache(|| [("hit", 1), ("miss", 1), ("failure", 1)]);
+    watched.metrics.watch_unopened(|| [("altered", 1), ("no_key", 1), ("not_sealed", 1)]);
     watched.scrape().await.text
 }
 

@@ -141,6 +141,38 @@ async fn a_hundred_headers_are_the_most() {
     assert_eq!(strict.asked(), [""; 0]);
 }
 
+/// The one refusal over HTTP/2 without a document: the library gives it before there is a request.
+#[tokio::test]
+async fn a_head_over_the_limit_of_bytes_gets_its_status_alone() {
+    let strict = Strict::start().await;
+    let gateway = before(&strict).await;
+    let mut connection = Frames::connect(gateway.address()).await;
+    let wide = "b".repeat(40_000);
+    let whole = block(&put(&[("x-a", &wide)]));
+    let (first, rest) = whole.split_at(16_384);
+    let (second, third) = rest.split_at(16_384);
+    connection
+        .send(&[
+            &frame(HEADERS, END_STREAM, 1, first),
+            &frame(CONTINUATION, 0, 1, second),
+            &frame(CONTINUATION, END_HEADERS, 1, third),
+        ])
+        .await;
+    let refused = loop {
+        let found = connection.read().await.unwrap();
+        if found.stream == 1 {
+            break found;
+        }
+    };
+    assert_eq!((refused.kind, refused.flags), (HEADERS, END_HEADERS | END_STREAM), "{refused:?}");
+    assert_eq!(refused.payload[..5], WIDE, "{refused:?}");
+    // The connection goes on.
+    let fine = block(&put(&[]));
+    connection.send(&[&frame(HEADERS, END_STREAM | END_HEADERS, 3, &fine)]).await;
+    assert_eq!(answered(&mut connection, 3).await[0], FINE);
+    assert_eq!(strict.asked().len(), 1);
+}
+
 /// How the statuses 431, 414 and 400 are spelt, by number and by Huffman's code.
 const WIDE: [u8; 5] = [0x48, 0x83, 0x69, 0x90, 0xff];
 const LONG: [u8; 5] = [0x48, 0x83, 0x68, 0x2d, 0x7f];

@@ -262,6 +262,51 @@ async fn of_limits(codes: &mut Codes) {
     check(codes, &gateway, &ask(gateway.address(), &large).await, 503, "overloaded").await;
 }
 
+/// The parts of a text that begin behind `mark` and end before `end`.
+fn between<'a>(text: &'a str, mark: &str, end: char) -> Vec<&'a str> {
+    text.split(mark).skip(1).map(|rest| rest.split(end).next().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn every_link_of_a_page_leads_to_a_page() {
+    let upstream = Upstream::start().await;
+    let gateway = start(rules(&[&upstream])).await;
+    let mut count = 0;
+    for kind in RejectionKind::ALL {
+        let page = format!("/.firstwrite/problems/{}", kind.code());
+        let markdown = ask(gateway.address(), &get(&page)).await.text();
+        let browser = get(&page).replace("\r\n\r\n", "\r\naccept: text/html\r\n\r\n");
+        let html = ask(gateway.address(), &browser).await.text();
+        for link in [between(&markdown, "](", ')'), between(&html, "href=\"", '"')].concat() {
+            assert!(!link.contains(['/', '#']), "{page}: {link}");
+            let linked =
+                ask(gateway.address(), &get(&format!("/.firstwrite/problems/{link}"))).await;
+            let title = format!("# {} (", link.trim_end_matches(".md"));
+            assert!(linked.text().starts_with(&title), "{page}: {link}: {linked:?}");
+            count += 1;
+        }
+    }
+    assert!(count > 3, "no page had a link");
+    assert_eq!(upstream.seen().len(), 0);
+}
+
+/// Sent in one piece with the first, which is answered by the API or at once.
+#[tokio::test]
+async fn a_second_request_that_cannot_be_parsed_gets_a_document() {
+    let upstream = Upstream::start().await;
+    let gateway = start(rules(&[&upstream])).await;
+    let broken = "GET /b HTTP/1.1\r\nno colon\r\n\r\n";
+    for (before, status) in [("/a", 201), ("/.firstwrite/problems/not-found", 200)] {
+        let mut client = Client::connect(gateway.address()).await;
+        let first = client.ask(&format!("{}{broken}", get(before))).await;
+        let second = client.read().await.expect("an answer");
+        assert_eq!((first.status(), second.status()), (status, 400), "{before}");
+        assert_eq!(document(&second)["code"], "request-malformed", "{before}");
+        assert!(client.is_closed().await);
+    }
+    assert_eq!(upstream.seen().len(), 1);
+}
+
 #[tokio::test]
 async fn a_page_is_html_for_browsers_and_the_operator_may_keep_pages_elsewhere() {
     let upstream = Upstream::start().await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use firstwrite::{OnLostAnswer, Policy, memory_store};
 use firstwrite_gateway::tenants::Settings;
-use firstwrite_gateway::{Gateway, Rules};
+use firstwrite_gateway::{Gateway, OperationExtras, Operations, Rules};
 
 use crate::client::{Client, ask, keyed, post};
 use crate::gateway::{anywhere, away_store, by, policy, rules, start, start_on};
@@ -39,6 +39,37 @@ async fn what_must_not_run_does_not_reach_the_upstream() {
         assert_eq!((refused.status(), refused.code().as_str()), (status, code), "{request}");
     }
     assert_eq!(upstream.seen().len(), 1);
+}
+
+/// Servers that do not care about case would take it for the operation, which here is protected.
+#[tokio::test]
+async fn a_method_of_an_operation_in_another_case_is_refused() {
+    let upstream = Upstream::start().await;
+    let mut given = rules(&[&upstream]);
+    let operations = Operations::only_named().protected(
+        "PURGE".parse().unwrap(),
+        "/cache",
+        Policy::default(),
+        OperationExtras::default(),
+    );
+    let reason = "it changes nothing".to_owned();
+    given.operations = Arc::new(operations.unprotected("PING".parse().unwrap(), "/", &reason));
+    let gateway = start(given).await;
+    let of = |method: &str| format!("{method} /cache HTTP/1.1\r\nhost: a\r\n\r\n");
+    for (method, status, code) in [
+        ("PURGE", 400, "key-missing"),
+        ("purge", 400, "request-malformed"),
+        ("Purge", 400, "request-malformed"),
+        ("ping", 400, "request-malformed"),
+        ("mkcol", 400, "request-malformed"),
+    ] {
+        let refused = ask(gateway.address(), &of(method)).await;
+        assert_eq!((refused.status(), refused.code().as_str()), (status, code), "{method}");
+    }
+    assert_eq!(upstream.seen().len(), 0);
+    for method in ["PING", "MKCOL", "mine"] {
+        assert_eq!(ask(gateway.address(), &of(method)).await.status(), 201, "{method}");
+    }
 }
 
 #[tokio::test]

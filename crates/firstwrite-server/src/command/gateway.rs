@@ -24,13 +24,14 @@ again on SIGHUP.
 
 Exit codes: 0 stopped, 1 failed, 2 wrong usage.";
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct GatewayFlags {
     /// The API behind the gateway; give it again for several servers that do the same
     #[arg(long, value_name = "URL")]
     #[arg(env = "FIRSTWRITE_UPSTREAM", hide_env_values = true, value_delimiter = ',')]
     pub(crate) upstream: Vec<String>,
-    /// Source of a request's tenant: authorization, single, jwt=… or header=…
+    /// Source of a request's tenant, instead of the file's [gateway.tenants]: authorization, single, jwt=… or
+    /// header=…
     #[arg(long, value_name = "WHOSE")]
     #[arg(env = "FIRSTWRITE_TENANTS", hide_env_values = true)]
     pub(crate) tenants: Option<String>,
@@ -125,7 +126,7 @@ pub(crate) struct CheckFlags {
     #[arg(long, value_name = "URL")]
     #[arg(env = "FIRSTWRITE_UPSTREAM", hide_env_values = true, value_delimiter = ',')]
     pub(crate) upstream: Vec<String>,
-    /// Source of a request's tenant, if the file has no [gateway.tenants]
+    /// Source of a request's tenant, instead of the file's [gateway.tenants]
     #[arg(long, value_name = "WHOSE")]
     #[arg(env = "FIRSTWRITE_TENANTS", hide_env_values = true)]
     pub(crate) tenants: Option<String>,

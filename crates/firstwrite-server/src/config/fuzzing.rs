@@ -1,11 +1,29 @@
 //! The config file and the addresses in it, for [`crate::fuzzing`].
 
 use super::{File, StoreUrl};
+use crate::command::GatewayFlags;
+use crate::gateway;
 
-/// A config file. A refusal is one line: an operator reads it behind the name of the file.
+/// Parts of settings that name a file or a variable of the environment, or start a thread: nothing of that is
+/// touched here.
+const NOT_HERE: [&str; 6] = ["env:", "file", "tls", "root_certificates", "table", "otlp"];
+
+/// A config file, and the gateway as it is planned from it. A refusal of the file is one line: an operator reads it
+/// behind the name of the file.
 pub(crate) fn config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Err(mistake) = File::parse(text) {
+    let parsed = File::parse(text);
+    if let Ok(file) = &parsed
+        && !NOT_HERE.iter().any(|part| text.contains(part))
+    {
+        let upstream = vec!["http://127.0.0.1:9".to_owned()];
+        let tenants = (!file.gateway.has_tenants()).then(|| "single".to_owned());
+        let flags = GatewayFlags { upstream, tenants, ..GatewayFlags::default() };
+        if let Err(error) = gateway::Settings::resolve(flags, file, None) {
+            assert!(!error.to_string().trim().is_empty(), "refused without a word");
+        }
+    }
+    if let Err(mistake) = parsed {
         let told = &mistake.message;
         assert!(!told.trim().is_empty(), "refused without a word");
         assert!(!told.contains('\n'), "a refusal of several lines: {told:?}");

@@ -284,6 +284,11 @@ impl GatewaySection {
         Ok(Listening { tls: Some(config), ..plain })
     }
 
+    /// Returns true if the file says whose requests they are.
+    pub(crate) fn has_tenants(&self) -> bool {
+        self.tenants.is_some()
+    }
+
     /// Returns the tenant resolver of the flag or of the file. Nothing is guessed.
     pub(crate) fn tenants(&self, flag: Option<&str>) -> Result<tenants::Settings, UsageError> {
         let mut settings = match (flag, &self.tenants) {

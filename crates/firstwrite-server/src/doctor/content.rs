@@ -4,11 +4,15 @@
 use firstwrite_core::{Body, Query, Record, State, StateFilter, Store, StoreError};
 use firstwrite_store::doctor::{Finding, Severity};
 
-/// The newest records tell what is written now; a doctor does not read them all.
+/// A sample, by the order of their ids, which says nothing about their age; a doctor does not read them all.
 const LOOKED_AT_MAX: usize = 100;
 
-/// Looks at a bounded number of records.
-pub(super) async fn look(store: &dyn Store) -> Result<Vec<Finding>, StoreError> {
+/// Looks at a bounded number of records. `lacks_secret` says that the gateway's own settings have no secret: then
+/// what it is going to write is not keyed either.
+pub(super) async fn look(
+    store: &dyn Store,
+    lacks_secret: bool,
+) -> Result<Vec<Finding>, StoreError> {
     let query = Query {
         tenant: None,
         state: Some(StateFilter::Completed),
@@ -30,11 +34,16 @@ pub(super) async fn look(store: &dyn Store) -> Result<Vec<Finding>, StoreError> 
         (records.iter().filter(is_plain).count(), records.iter().filter(is_unkeyed).count());
     let count = records.len();
     let mut findings = Vec::new();
-    if unkeyed > 0 {
+    if unkeyed > 0 || lacks_secret {
+        let looked =
+            format!("no secret keys the fingerprints of {unkeyed} of {count} records looked at");
         findings.push(Finding {
             code: "plain-fingerprints",
-            severity: Severity::Note,
-            what: format!("no secret keys the fingerprints of {unkeyed} of {count} records looked at"),
+            severity: Severity::Warning,
+            what: match lacks_secret {
+                true => format!("the file sets no secret for the gateway's fingerprints; {looked}"),
+                false => looked,
+            },
             meaning: "a reader of the store can guess at request contents, such as card numbers, and check",
             next_step: "set `fingerprint_secrets` under [gateway], or [sealing]; in an application, \
                         IdempotencyLayer::secrets"

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use firstwrite_core::Store;
 use firstwrite_core::documents::{
-    Document, DocumentChange, DocumentContent, DocumentName, DocumentStep,
+    Document, DocumentChange, DocumentContent, DocumentName, DocumentScan, DocumentStep, Expiry,
 };
 use firstwrite_gateway::{ForwardedKey, Rules};
 use serde::{Deserialize, Serialize};
+
+use crate::config::ForwardKey;
 
 /// Reaction to settings that are not those of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +112,19 @@ impl Contract {
         }))
     }
 
+    /// Returns the key that the gateway of `store` passes on, if the store remembers one service and no other.
+    pub(super) async fn forward_key_of(store: &dyn Store) -> Option<ForwardKey> {
+        let scan = DocumentScan { which: Expiry::Any, after: 0, limit: 2 };
+        let page = store.documents()?.scan(KIND, scan).await.ok()?;
+        match &page.documents[..] {
+            [only] if page.next.is_none() => {
+                let noted: Self = serde_json::from_slice(&only.content.bytes).ok()?;
+                serde_json::from_value(noted.forward_key.into()).ok()
+            }
+            _ => None,
+        }
+    }
+
     /// Names what differs from `known` in a way that matters.
     fn differences(&self, known: &Self) -> Vec<String> {
         let mut all = Vec::new();
@@ -185,6 +200,19 @@ mod tests {
     fn naming(tenants: &[&str]) -> Contract {
         let tenants = tenants.iter().map(|text| (*text).to_owned()).collect();
         Contract { tenants: Some(tenants), ..contract("derived", false, &[]) }
+    }
+
+    #[tokio::test]
+    async fn the_key_that_is_passed_on_is_told_where_there_is_one_service() {
+        let store = [memory()];
+        assert_eq!(Contract::forward_key_of(&*store[0]).await, None);
+        contract("original", false, &[]).keep(&store, Changed::Refuse).await.unwrap();
+        assert_eq!(Contract::forward_key_of(&*store[0]).await, Some(ForwardKey::Original));
+        contract("nothing", false, &[]).keep(&store, Changed::Accept).await.unwrap();
+        assert_eq!(Contract::forward_key_of(&*store[0]).await, Some(ForwardKey::Nothing));
+        let other = Contract { service: "other".into(), ..contract("nothing", false, &[]) };
+        other.keep(&store, Changed::Refuse).await.unwrap();
+        assert_eq!(Contract::forward_key_of(&*store[0]).await, None, "two services");
     }
 
     #[tokio::test]

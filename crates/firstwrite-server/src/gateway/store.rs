@@ -38,7 +38,8 @@ pub(super) struct Opened {
     pub(super) cached: Option<Arc<CachedStore>>,
     /// The second store, in which records are looked up while they move.
     other: Option<Arc<dyn Store>>,
-    sealed: Option<Arc<SealedStore>>,
+    /// The store that seals outcomes, if they are.
+    pub(super) sealed: Option<Arc<SealedStore>>,
     trying: JoinHandle<()>,
 }
 

@@ -9,7 +9,7 @@ use firstwrite::Observer;
 use firstwrite::worker::{Schedule, Worker};
 use firstwrite_core::Store;
 use firstwrite_gateway::{Claim, Metrics, MetricsLimits, Operator, TenantUsage, Tracer};
-use firstwrite_store::CacheCounts;
+use firstwrite_store::{CacheCounts, UnopenedCounts};
 
 use super::store::Opened;
 use crate::command::GatewayFlags;
@@ -91,6 +91,12 @@ impl Watch {
             metrics.watch_cache(move || {
                 let CacheCounts { hits, misses, failures, .. } = cached.counts();
                 [("hit", hits), ("miss", misses), ("failure", failures)]
+            });
+        }
+        if let Some(sealed) = opened.sealed.clone() {
+            metrics.watch_unopened(move || {
+                let UnopenedCounts { altered, no_key, not_sealed, .. } = sealed.unopened();
+                [("altered", altered), ("no_key", no_key), ("not_sealed", not_sealed)]
             });
         }
         metrics.counting(store)

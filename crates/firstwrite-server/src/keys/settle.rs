@@ -17,10 +17,11 @@ use firstwrite_store::Access;
 use serde::Serialize;
 
 use super::story::Story;
+use super::upstream::Known;
 use super::view;
 use crate::actor;
 use crate::command::{Exit, FindingFlags, ReleaseFlags, SettleFlags};
-use crate::config::{ForwardKey, UsageError, open_file};
+use crate::config::{UsageError, open_file};
 use crate::output::{self, Format};
 
 /// The document of `--format json`.
@@ -79,7 +80,7 @@ pub(super) async fn settle(
     store: &dyn Store,
     flags: &SettleFlags,
     format: Format,
-    forward_key: Option<ForwardKey>,
+    known: Option<Known>,
 ) -> anyhow::Result<Exit> {
     let finding = match outcome(flags)? {
         Some(outcome) => Finding {
@@ -93,7 +94,7 @@ pub(super) async fn settle(
             done: RELEASED,
         },
     };
-    write_down(store, &flags.finding, finding, format, forward_key).await
+    write_down(store, &flags.finding, finding, format, known).await
 }
 
 /// `firstwrite keys release`.
@@ -101,11 +102,11 @@ pub(super) async fn release(
     store: &dyn Store,
     flags: &ReleaseFlags,
     format: Format,
-    forward_key: Option<ForwardKey>,
+    known: Option<Known>,
 ) -> anyhow::Result<Exit> {
     let finding =
         Finding { settlement: Settlement::NotHappened, action: "release", done: RELEASED };
-    write_down(store, &flags.finding, finding, format, forward_key).await
+    write_down(store, &flags.finding, finding, format, known).await
 }
 
 /// The answer that retries are to get; `None` if there is none because nothing happened.
@@ -144,7 +145,7 @@ async fn write_down(
     flags: &FindingFlags,
     finding: Finding,
     format: Format,
-    forward_key: Option<ForwardKey>,
+    known: Option<Known>,
 ) -> anyhow::Result<Exit> {
     let Finding { settlement, action, done } = finding;
     let id = RecordId::of(&flags.tenant, &flags.key);
@@ -159,7 +160,7 @@ async fn write_down(
         None => explain(&Settled::Absent, done),
         Some(found) => match obstacle(&found, &settlement, force) {
             Some(obstacle) => obstacle,
-            None if !confirmed(store, &found, &settlement, flags, forward_key).await? => {
+            None if !confirmed(store, &found, &settlement, flags, known).await? => {
                 (Exit::Usage, "not-confirmed", NOT_CONFIRMED.to_owned())
             }
             None => {
@@ -211,12 +212,12 @@ async fn confirmed(
     found: &Found,
     settlement: &Settlement,
     flags: &FindingFlags,
-    forward_key: Option<ForwardKey>,
+    known: Option<Known>,
 ) -> anyhow::Result<bool> {
     if flags.yes {
         return Ok(true);
     }
-    output::note(&preview(store, found, settlement, forward_key).await?);
+    output::note(&preview(store, found, settlement, known).await?);
     if output::can_ask() { output::ask("Write that down? It cannot be undone.") } else { Ok(false) }
 }
 
@@ -224,9 +225,9 @@ async fn preview(
     store: &dyn Store,
     found: &Found,
     settlement: &Settlement,
-    forward_key: Option<ForwardKey>,
+    known: Option<Known>,
 ) -> anyhow::Result<String> {
-    let story = Story::of(store, found.record.id, Some(found), false, forward_key).await?;
+    let story = Story::of(store, found.record.id, Some(found), false, known).await?;
     let stands = story.for_people();
     let becomes = match settlement {
         Settlement::NotHappened => "the key is free, and the next request with it runs".to_owned(),

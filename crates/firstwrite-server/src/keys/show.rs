@@ -5,8 +5,9 @@ use serde::Serialize;
 
 use super::find::{self, Search, Wanted};
 use super::story::Story;
+use super::upstream::Known;
 use crate::command::{Exit, ShowFlags};
-use crate::config::{ForwardKey, UsageError};
+use crate::config::UsageError;
 use crate::output::{self, Format};
 
 /// The document of `--format json` where the tenant was not named.
@@ -26,13 +27,13 @@ pub(super) async fn run(
     store: &dyn Store,
     flags: &ShowFlags,
     format: Format,
-    forward_key: Option<ForwardKey>,
+    known: Option<Known>,
 ) -> anyhow::Result<Exit> {
     match Wanted::read(&flags.words).map_err(anyhow::Error::msg)? {
-        Wanted::Exactly(id) => exactly(store, id, flags, format, forward_key).await,
+        Wanted::Exactly(id) => exactly(store, id, flags, format, known).await,
         Wanted::Anywhere { id, key } => {
             let search = find::anywhere(store, id, key.as_ref()).await?;
-            everything(store, search, flags, format, forward_key).await
+            everything(store, search, flags, format, known).await
         }
     }
 }
@@ -42,10 +43,10 @@ async fn exactly(
     id: RecordId,
     flags: &ShowFlags,
     format: Format,
-    forward_key: Option<ForwardKey>,
+    known: Option<Known>,
 ) -> anyhow::Result<Exit> {
     let found = store.get(id).await?;
-    let story = Story::of(store, id, found.as_ref(), flags.body, forward_key).await?;
+    let story = Story::of(store, id, found.as_ref(), flags.body, known).await?;
     match format {
         Format::Json => output::document(&story)?,
         Format::Table => output::data(&story.for_people())?,
@@ -62,13 +63,13 @@ async fn everything(
     search: Search,
     flags: &ShowFlags,
     format: Format,
-    forward_key: Option<ForwardKey>,
+    known: Option<Known>,
 ) -> anyhow::Result<Exit> {
     let Search { found, is_complete } = search;
     let mut stories = Vec::with_capacity(found.len());
     for found in &found {
         let (id, found) = (found.record.id, Some(found));
-        stories.push(Story::of(store, id, found, flags.body, forward_key).await?);
+        stories.push(Story::of(store, id, found, flags.body, known).await?);
     }
     match format {
         Format::Json => output::document(&Everything { found: stories, is_complete })?,

@@ -8,9 +8,8 @@ use firstwrite_core::outbox::{MessageView, wire_key};
 use firstwrite_core::{AuditEntry, Audited, Body, Found, Outcome, Record, RecordId, State, Store};
 use serde::Serialize;
 
-use super::upstream::{self, UpstreamKey};
+use super::upstream::{self, Known, UpstreamKey};
 use super::view::{self, RecordView};
-use crate::config::ForwardKey;
 use crate::outbox::DeliveryDocument;
 use crate::output::printable;
 
@@ -74,21 +73,21 @@ pub(crate) struct AuditView {
 }
 
 impl Story {
-    /// Gathers everything known of the record under `id`, which may be gone. `forward_key`: the setting of its
-    /// gateway, if that is known.
+    /// Gathers everything known of the record under `id`, which may be gone. `known`: the setting of its gateway, if
+    /// that is known.
     pub(super) async fn of(
         store: &dyn Store,
         id: RecordId,
         found: Option<&Found>,
         with_body: bool,
-        forward_key: Option<ForwardKey>,
+        known: Option<Known>,
     ) -> anyhow::Result<Self> {
         let audits = store.audits(id).await?;
         let record = found.map(|found| &found.record);
         Ok(Self {
             record: record.map(RecordView::of),
             uncertain_because: record.and_then(|record| why(record, &audits)),
-            upstream_keys: record.map_or_else(Vec::new, |record| upstream::of(record, forward_key)),
+            upstream_keys: record.map_or_else(Vec::new, |record| upstream::of(record, known)),
             outcome: found.and_then(outcome).map(|kept| OutcomeView::of(kept, with_body)),
             messages: messages(store, id).await?,
             audit: audits.iter().map(AuditView::of).collect(),

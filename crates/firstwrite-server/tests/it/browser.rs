@@ -56,8 +56,15 @@ fn a_page_of_another_origin_reads_whatever_the_gateway_answers() {
     assert_eq!(header("replay", "idempotent-replayed"), "true");
     assert!(header("replay", "idempotency-expires").is_string(), "{seen:#}");
     assert_eq!(header("replay", "location"), "/payments/1");
-    assert!(header("conflict", "retry-after").is_string(), "{seen:#}");
-    assert!(header("unavailable", "retry-after").is_string(), "{seen:#}");
+    for name in ["conflict", "unavailable"] {
+        let (said, body) = (header(name, "retry-after"), &seen[name]["body"]["retry_after"]);
+        assert!(body.is_u64() && said == body.to_string(), "{name}: {seen:#}");
+    }
+    for name in ["first", "replay", "mismatch", "conflict", "unavailable", "doubt"] {
+        assert!(header(name, "date").is_string(), "{name}: {seen:#}");
+    }
+    assert_eq!(seen["doubt"]["status"], 502, "{seen:#}");
+    assert_eq!(header("doubt", "idempotency-outcome"), "unknown", "{seen:#}");
     for (name, code) in [
         ("mismatch", "key-reused"),
         ("conflict", "in-progress"),
@@ -84,8 +91,11 @@ fn look(chromium: &Path, is_permitted: bool) -> Value {
     let folder = Folder::new();
     let mut reach = Reach::of(&folder);
     let headers = "content-type: application/json\r\nlocation: /payments/1\r\n";
-    let upstream =
-        Upstream::answering(move |effect| answer("201 Created", headers, made(effect).as_bytes()));
+    let upstream = Upstream::answering(move |effect| {
+        let is_lost = effect.key.contains("order-lost");
+        let status = if is_lost { "502 Bad Gateway" } else { "201 Created" };
+        answer(status, headers, made(effect).as_bytes())
+    });
     let cors = format!("[gateway.cors]\norigins = ['http://{page}']\n");
     let settings = if is_permitted { &*cors } else { "" };
     let scene = Scene::before(&folder, upstream, settings);

@@ -47,6 +47,22 @@ fn start(folder: &Folder, words: &[String]) -> Command {
     command
 }
 
+/// With `DynamicUser`, systemd gives a directory that two units name to whichever starts last.
+#[test]
+fn no_two_units_have_one_state_directory() {
+    let value = |unit: &str, name: &str| {
+        let lines = unit.lines().filter_map(|line| line.strip_prefix(name));
+        let values: Vec<String> = lines.map(str::to_owned).collect();
+        assert_eq!(values.len(), 1, "{name} {values:?}");
+        values[0].clone()
+    };
+    let directories = UNITS.map(|unit| value(unit, "StateDirectory="));
+    assert_ne!(directories[0], directories[1]);
+    for (unit, directory) in UNITS.iter().zip(&directories) {
+        assert_eq!(value(unit, "WorkingDirectory="), format!("%S/{directory}"));
+    }
+}
+
 #[test]
 fn each_deployed_gateway_starts_and_stops() {
     let gateways: Vec<_> = commands().into_iter().filter(|words| words[0] == "gateway").collect();

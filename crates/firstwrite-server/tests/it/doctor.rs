@@ -9,6 +9,7 @@ use firstwrite_testkit::sample;
 use serde_json::Value;
 
 use crate::database::{Database, on_postgres};
+use crate::gateway_sinks::SEALING;
 use crate::messages::{Fate, leave_messages, outbox_json};
 use crate::open_records::{document, leave_lapsed_records, leave_open_records};
 use crate::process::{Folder, firstwrite, stderr, stdout};
@@ -176,13 +177,68 @@ fn lost_history_on_mariadb_stops_unknown_keys_and_moves_until_it_is_cleared() {
 fn servers_that_hold_records_beside_the_store_are_looked_at() {
     let folder = Folder::new();
     assert!(folder.run(&["migrate", "--store", folder.store()]).status.success());
-    let settings = "[gateway]\ncache = 'redis://:secret@cache.example'\n\
-                    moving_from = 'redis://u:secret@old.example'\n";
+    let settings = "[gateway]\ncache = 'redis://:canary@cache.example'\n\
+                    moving_from = 'redis://u:canary@old.example'\n";
     fs::write(folder.path().join("firstwrite.toml"), settings).unwrap();
     let (_, findings, report) = examine(&folder, &["--config", "firstwrite.toml"]);
     let named = findings.iter().filter(|found| *found == "warning unverified-connection");
     assert_eq!(named.count(), 2, "{report:#}");
-    assert!(!report.to_string().contains("secret"), "{report:#}");
+    assert!(!report.to_string().contains("canary"), "{report:#}");
+}
+
+/// Runs one payment through a gateway with these settings, and returns what the doctor and `check` say then.
+fn told_of(settings: &str) -> (Vec<String>, String) {
+    let folder = Folder::new();
+    let scene = Scene::new(&folder, settings);
+    let gateway = scene.gateway();
+    assert_eq!(gateway.answer(&pay("order-1")).status, 201);
+    gateway.terminate();
+    assert!(gateway.end().success());
+    let (_, without_file, _) = examine(&folder, &[]);
+    let (_, with_file, _) = examine(&folder, &["--config", "gateway.toml"]);
+    let content = |findings: Vec<String>| -> Vec<String> {
+        let of_it =
+            |found: &String| ["fingerprints", "outcomes"].iter().any(|part| found.ends_with(part));
+        findings.into_iter().filter(of_it).collect()
+    };
+    let (without_file, with_file) = (content(without_file), content(with_file));
+    assert_eq!(without_file, with_file);
+    let tenants = ["check", "--config", "gateway.toml", "--tenants", "authorization"];
+    (with_file, stdout(&folder.run(&tenants)))
+}
+
+#[test]
+fn readable_content_is_named_unless_it_is_sealed_and_keyed() {
+    let (found, checked) = told_of("");
+    assert_eq!(found, ["warning plain-fingerprints", "note unsealed-outcomes"]);
+    assert!(checked.contains("fingerprints  PLAIN: "), "{checked}");
+    let (found, checked) = told_of("fingerprint_secrets = ['seven-of-sixteen-bytes']\n");
+    assert_eq!(found, ["note unsealed-outcomes"]);
+    assert!(checked.contains("fingerprints  keyed\n"), "{checked}");
+    let (found, checked) = told_of(SEALING);
+    assert_eq!(found, [""; 0]);
+    assert!(checked.contains("fingerprints  keyed\n"), "{checked}");
+}
+
+/// A secret is missing before the first record is there to show it.
+#[test]
+fn a_gateway_without_a_secret_is_named_on_an_empty_store() {
+    let folder = Folder::new();
+    assert!(folder.run(&["migrate", "--store", folder.store()]).status.success());
+    for (settings, is_named) in [
+        ("[gateway]\nupstreams = ['http://127.0.0.1:9']\n", true),
+        (
+            "[gateway]\nupstreams = ['http://127.0.0.1:9']\nfingerprint_secrets = ['env:NOT_HERE']\n",
+            false,
+        ),
+        ("[[gateway.operations]]\noperation = 'POST /pay'\n", false),
+        ("log = 'warn'\n", false),
+    ] {
+        fs::write(folder.path().join("f.toml"), settings).unwrap();
+        let (_, findings, report) = examine(&folder, &["--config", "f.toml"]);
+        let named = findings.contains(&"warning plain-fingerprints".to_owned());
+        assert_eq!(named, is_named, "{settings}: {report:#}");
+    }
 }
 
 #[test]

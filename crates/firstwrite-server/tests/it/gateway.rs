@@ -502,6 +502,34 @@ fn names_that_can_meet_are_said_by_check_and_in_the_banner() {
     assert!(stdout(&checked).contains(&format!("named; {note}")), "{}", stdout(&checked));
 }
 
+/// A start and a check say, each once, who shares what and which settings are not used.
+#[test]
+fn credentials_that_change_anonymous_callers_and_a_flag_over_the_file_are_said() {
+    let folder = Folder::new();
+    let provider = provider(&folder);
+    let settings = "[gateway.tenants]\nanonymous = true\n\
+                    sources = [{ kind = 'authorization', accept_changing = true }]\n";
+    let mut gateway = gateway(&folder, &provider, settings);
+    let notes = ["tenants: accept_changing: ", "tenants: anonymous: "];
+    let lines = gateway.lines_until(|line| line.starts_with(notes[1]));
+    assert_eq!(lines.iter().filter(|line| line.starts_with("tenants: ")).count(), 2, "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with(notes[0])), "{lines:?}");
+    let checked = stdout(&folder.run(&["check", "--config", "gateway.toml"]));
+    assert!(checked.contains("named; accept_changing: "), "{checked}");
+    assert!(checked.contains("; anonymous: "), "{checked}");
+    let flag = ["check", "--config", "gateway.toml", "--tenants", "authorization"];
+    let checked = stdout(&folder.run(&flag));
+    let replaced = "named; authorization, by --tenants or FIRSTWRITE_TENANTS; [gateway.tenants] of the file is \
+                    not used\n";
+    assert!(checked.contains(replaced), "{checked}");
+    let command = &mut firstwrite(&folder);
+    command.args(["gateway", "--config", "gateway.toml", "--listen", "127.0.0.1:0"]);
+    command.args(["--store", "sqlite:other.db", "--create"]);
+    let mut over = Demo::start(command.env("FIRSTWRITE_TENANTS", "single"));
+    let lines = over.lines_until(|line| line.contains("is not used"));
+    assert!(lines.last().unwrap().starts_with("tenants: single, by --tenants"), "{lines:?}");
+}
+
 #[test]
 fn a_single_tenant_is_said_in_the_banner_and_shares_its_answers() {
     let folder = Folder::new();

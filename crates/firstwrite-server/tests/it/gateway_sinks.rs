@@ -15,12 +15,13 @@ use firstwrite_store::Access;
 use serde_json::Value;
 
 use crate::database::on_every_store;
-use crate::gateway_telemetry::{ANYBODY, Api, CANARIES, every_answer, gateway, pay};
-use crate::http::post;
+use crate::gateway_telemetry::{ANYBODY, Api, CANARIES, every_answer, gateway, metrics, pay};
+use crate::http::{Request, post};
 use crate::process::{Demo, Folder};
 
 on_every_store! {
     an_outcome_that_was_altered_or_copied_is_an_alarm_and_answers_nobody,
+    what_is_not_sealed_is_read_where_that_is_allowed_and_what_is_altered_never,
     what_is_sealed_is_not_readable_in_the_store,
     escapes_and_line_feeds_stay_inside_their_log_line,
     a_reload_replaces_the_keys_and_drops_tenants_at_once,
@@ -100,45 +101,94 @@ fn altered(outcome: &Outcome) -> Outcome {
     Outcome { body: Body::Sealed(bytes.into()), ..outcome.clone() }
 }
 
-fn an_outcome_that_was_altered_or_copied_is_an_alarm_and_answers_nobody(folder: &Folder) {
-    let api = Api::start();
-    let (first, _operator) = started(folder, &api, SEALING, &[]);
-    for key in ["altered", "whole"] {
+/// Makes four outcomes that whoever has the database altered, copied or wrote, and one that is whole.
+fn tamper(folder: &Folder, api: &Api) {
+    let (first, _operator) = started(folder, api, SEALING, &[]);
+    for key in ["altered", "forged", "whole"] {
         assert_eq!(first.answer(&pay("/pay", key).header("Host", "api")).status, 201);
     }
     ended(folder, first);
-    assert_eq!(api.asked(), 2);
+    assert_eq!(api.asked(), 3);
     in_store(folder, async |store| {
         let records = records(&*store).await;
         let of = |key: &str| records.iter().find(|record| record.key.as_str() == key).unwrap();
-        let (mine, whole) = (of("altered"), of("whole"));
+        let (mine, theirs, whole) = (of("altered"), of("forged"), of("whole"));
         plant(&*store, mine, &mine.tenant, &mine.key, altered(&outcome(mine))).await;
         // Never sealed at all.
-        let forged =
-            Outcome { body: Body::Bytes("{\"status\":\"refunded\"}".into()), ..outcome(mine) };
-        plant(&*store, mine, &mine.tenant, &Key::new("forged").unwrap(), forged).await;
+        let body = Body::Bytes("{\"status\":\"refunded\"}".into());
+        let forged = Outcome { body, ..outcome(theirs) };
+        plant(&*store, theirs, &theirs.tenant, &theirs.key, forged).await;
         let copied = Key::new("copied").unwrap();
         plant(&*store, whole, &whole.tenant, &copied, outcome(whole)).await;
         let other = Tenant::new("anonymous").unwrap();
         plant(&*store, whole, &other, &whole.key, outcome(whole)).await;
     });
-    let (gateway, _operator) = started(folder, &api, SEALING, &[]);
+}
+
+/// The same request is refused, and nobody's data is in the refusal.
+fn refuses(gateway: &Demo, request: Request) {
+    let answer = gateway.answer(&request.header("Host", "api"));
+    assert_eq!((answer.status, answer.problem().as_str()), (503, "store-unavailable"));
+    let text = String::from_utf8(answer.body).unwrap();
+    assert!(CANARIES.iter().all(|canary| !text.contains(canary)), "{text}");
+}
+
+/// Lines of the log about outcomes that do not open, of this level.
+fn alarms<'a>(log: &'a str, level: &str) -> Vec<&'a str> {
+    let of_it = |line: &&str| line.contains("an outcome cannot be opened") && line.contains(level);
+    log.lines().filter(of_it).collect()
+}
+
+fn unopened(operator: SocketAddr) -> [bool; 3] {
+    let metrics = metrics(operator);
+    let line = |(reason, count)| {
+        let name = "firstwrite_unopened_outcomes_total";
+        metrics.contains(&format!("{name}{{reason=\"{reason}\"}} {count}\n"))
+    };
+    [("altered", 3), ("no_key", 0), ("not_sealed", 1)].map(line)
+}
+
+fn an_outcome_that_was_altered_or_copied_is_an_alarm_and_answers_nobody(folder: &Folder) {
+    let api = Api::start();
+    tamper(folder, &api);
+    let (gateway, operator) = started(folder, &api, SEALING, &["--log", "debug"]);
     let foreign = post("/pay", "{}").key("whole");
-    let damaged = [pay("/pay", "altered"), pay("/pay", "copied"), pay("/pay", "forged"), foreign];
-    for request in damaged {
-        let answer = gateway.answer(&request.header("Host", "api"));
-        assert_eq!((answer.status, answer.problem().as_str()), (503, "store-unavailable"));
-        let text = String::from_utf8(answer.body).unwrap();
-        assert!(CANARIES.iter().all(|canary| !text.contains(canary)), "{text}");
+    for request in [pay("/pay", "altered"), pay("/pay", "copied"), pay("/pay", "forged"), foreign] {
+        refuses(&gateway, request);
     }
     let whole = gateway.answer(&pay("/pay", "whole").header("Host", "api"));
     assert!(whole.is_replay(), "{whole:?}");
+    assert_eq!(unopened(operator), [true; 3]);
     let log = ended(folder, gateway);
-    let alarms: Vec<&str> =
-        log.lines().filter(|line| line.contains("an outcome cannot be opened")).collect();
-    assert_eq!(alarms.len(), 4, "{log}");
-    assert!(alarms.iter().all(|line| line.contains("ERROR") && line.contains("record_id")));
+    // One at least of each reason, every ten seconds at the most, and each record at debug.
+    let (loud, low) = (alarms(&log, "ERROR"), alarms(&log, "DEBUG"));
+    assert_eq!((loud.len() >= 2, loud.len() + low.len()), (true, 4), "{log}");
+    assert!(loud.iter().all(|line| line.contains("left_out") && line.contains("record_id")));
+    for reason in ["it was altered, or belongs to another record", "it is not sealed"] {
+        assert!(loud.iter().any(|line| line.contains(reason)), "{reason}: {log}");
+    }
     assert_eq!(api.asked(), 0, "nothing was run again");
+}
+
+fn what_is_not_sealed_is_read_where_that_is_allowed_and_what_is_altered_never(folder: &Folder) {
+    let api = Api::start();
+    tamper(folder, &api);
+    let lenient = format!("{SEALING}require = false\n");
+    let (gateway, operator) = started(folder, &api, &lenient, &[]);
+    for key in ["altered", "copied"] {
+        refuses(&gateway, pay("/pay", key));
+    }
+    let planted = gateway.answer(&pay("/pay", "forged").header("Host", "api"));
+    assert_eq!((planted.is_replay(), planted.json()["status"].as_str()), (true, Some("refunded")));
+    let whole = gateway.answer(&pay("/pay", "whole").header("Host", "api"));
+    assert!(whole.is_replay(), "{whole:?}");
+    let metrics = metrics(operator);
+    for count in ["altered\"} 2\n", "not_sealed\"} 0\n"] {
+        assert!(metrics.contains(&format!("_outcomes_total{{reason=\"{count}")), "{metrics}");
+    }
+    let log = ended(folder, gateway);
+    assert!(alarms(&log, "ERROR").iter().all(|line| line.contains("altered")), "{log}");
+    assert_eq!((alarms(&log, "ERROR").is_empty(), api.asked()), (false, 0), "{log}");
 }
 
 fn what_is_sealed_is_not_readable_in_the_store(folder: &Folder) {

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::{Command, Output};
+use std::io::{BufRead as _, BufReader, Read};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
 
 use firstwrite_core::outbox::MessageNumber;
 use firstwrite_core::protocol::{self, Reserved};
@@ -16,34 +19,8 @@ use crate::payments::ORDER;
 use crate::process::{Demo, Folder, stderr, stdout};
 use crate::reconcile::Books;
 
-/// Examples that no test runs as they are printed.
-const LEFT_OUT: [(&str, &str); 13] = [
-    ("firstwrite demo", "a service: the scene of the demo starts it, on a free port"),
-    ("firstwrite demo --listen 127.0.0.1:0 --store sqlite:/tmp/demo.db --faults", SERVICE),
-    ("firstwrite demo --store postgres://app@127.0.0.1/shop", SERVICE),
-    ("firstwrite demo --provider http://127.0.0.1:8090", SERVICE),
-    (
-        "firstwrite demo-provider --lose-answers every=3 \
-         --webhook-url http://127.0.0.1:8080/webhooks/provider",
-        SERVICE,
-    ),
-    ("firstwrite gateway --upstream http://127.0.0.1:3000 --tenants authorization", SERVICE),
-    (
-        "firstwrite gateway --upstream http://127.0.0.1:3000 --tenants single --operator \
-         127.0.0.1:9464",
-        SERVICE,
-    ),
-    (
-        "firstwrite gateway --upstream http://127.0.0.1:3000 --tenants \
-         header=x-tenant,from=10.0.0.0/8",
-        SERVICE,
-    ),
-    (
-        "firstwrite gateway --config firstwrite.toml --store postgres://app@db/shop --create",
-        SERVICE,
-    ),
-    ("firstwrite worker --store postgres://app@db/shop", SERVICE),
-    ("firstwrite worker --config firstwrite.toml", SERVICE),
+/// Examples that cannot be run as they are printed.
+const LEFT_OUT: [(&str, &str); 2] = [
     (
         "firstwrite migrate --store postgres://owner@db/shop --grant-to app",
         "it needs a role of a server: the tests of migrate run it there",
@@ -54,7 +31,8 @@ const LEFT_OUT: [(&str, &str); 13] = [
     ),
 ];
 
-const SERVICE: &str = "a service: it runs until it is stopped; tests of its own start it";
+/// Commands that run until they are stopped.
+const SERVICES: [&str; 4] = ["demo", "demo-provider", "gateway", "worker"];
 
 /// Parts of examples that say that nothing arrived. It counts from an hour after the last delivery; here, that was a
 /// moment ago, so `--force` stands for the hour.
@@ -64,8 +42,13 @@ const NOTHING_ARRIVED: [&str; 4] =
 /// The store of the demo, as examples name it.
 const DEMO: &str = "sqlite:firstwrite-demo.db";
 /// Addresses of stores in examples of operators, for each of which a file takes its place.
-const SERVERS: [&str; 3] =
-    ["postgres://app@db/shop", "postgres://owner@db/shop", "sqlite:payments.db"];
+const SERVERS: [&str; 5] = [
+    "postgres://app@db/shop",
+    "postgres://owner@db/shop",
+    "postgres://app@127.0.0.1/shop",
+    "sqlite:payments.db",
+    "sqlite:/tmp/demo.db",
+];
 
 #[test]
 fn each_example_works_as_printed_or_is_left_out_by_name() {
@@ -77,6 +60,12 @@ fn each_example_works_as_printed_or_is_left_out_by_name() {
     }
     let runnable: Vec<&String> =
         examples.iter().filter(|example| !left_out.contains(example.as_str())).collect();
+    let (services, runnable): (Vec<&String>, Vec<&String>) =
+        runnable.into_iter().partition(|example| is_service(example));
+    assert!(services.len() > 10, "most of the services were not found: {services:#?}");
+    for example in services {
+        start_and_stop(example);
+    }
     let scene = DemoScene::new();
     let books = Books::new();
     books.export();
@@ -90,6 +79,54 @@ fn each_example_works_as_printed_or_is_left_out_by_name() {
         };
         assert!(ran.status.success(), "{example}\n{}{}", stdout(&ran), stderr(&ran));
     }
+}
+
+fn is_service(example: &str) -> bool {
+    let command = example.trim_start_matches("firstwrite ").split(' ').next();
+    command.is_some_and(|command| SERVICES.contains(&command)) && !example.contains("--once")
+}
+
+/// Starts a service as its example says, on free ports and a store of its own, waits until it is at work, and
+/// stops it.
+fn start_and_stop(example: &str) {
+    let folder = Folder::new();
+    fs::write(folder.path().join("firstwrite.toml"), SERVICE_SETTINGS).unwrap();
+    let created = folder.run(&["migrate", "--store", folder.store()]);
+    assert!(created.status.success(), "{}", stderr(&created));
+    let mut line =
+        with_store_named(example, folder.store()).replace("127.0.0.1:9464", "127.0.0.1:0");
+    if !line.contains("--listen") && !line.contains("firstwrite worker") {
+        line.push_str(" --listen 127.0.0.1:0");
+    }
+    // The shell's place is taken, so that the signal is the service's.
+    let mut command = shell(&folder, &format!("exec {line}"));
+    let mut service = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (stdout, stderr) = (service.stdout.take().unwrap(), service.stderr.take().unwrap());
+    let (told, lines) = mpsc::channel();
+    for stream in [Box::new(stdout) as Box<dyn Read + Send>, Box::new(stderr)] {
+        let told = told.clone();
+        thread::spawn(move || {
+            // Read to the end, so that the service can write.
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                drop(told.send(line));
+            }
+        });
+    }
+    drop(told);
+    let is_up =
+        |line: &String| line.starts_with("listening on http://") || line.contains("at work");
+    let mut said: Vec<String> = Vec::new();
+    let started = lines.iter().any(|line| {
+        said.push(line);
+        said.last().is_some_and(is_up)
+    });
+    let process = service.id().to_string();
+    if started {
+        assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
+    }
+    let ended = service.wait().unwrap();
+    said.extend(lines);
+    assert!(started && ended.success(), "{line}: {ended}\n{}", said.join("\n"));
 }
 
 /// The examples of all help texts, each once, without explanations.
@@ -227,12 +264,24 @@ fn leave_scene(folder: &Folder) {
     assert!(created.status.success(), "{}", stderr(&created));
 }
 
+/// Settings of a gateway and of a worker.
+const SERVICE_SETTINGS: &str = "\
+store = 'sqlite:demo.db'\n[gateway]\nupstreams = ['http://127.0.0.1:9']\n\
+[gateway.tenants]\nsources = [{ kind = 'authorization' }]\n\
+[destinations.provider]\nkind = 'http'\nurl = 'https://api.example.com/v1/payments'\n\
+provider_id = '/id'\ndedupe_for = '24h'\n";
+
 /// Settings for an API of its own, behind a gateway or not.
 const SETTINGS: &str = "\
 [[gateway.operations]]\noperation = 'POST /payments'\n\
 [[gateway.operations]]\noperation = 'POST /v1/payments'\n";
 
 fn run(folder: &Folder, example: &str) -> Output {
+    shell(folder, example).output().unwrap()
+}
+
+/// A shell that knows the program by its name.
+fn shell(folder: &Folder, line: &str) -> Command {
     let binary = std::path::Path::new(env!("CARGO_BIN_EXE_firstwrite"));
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{path}", binary.parent().unwrap().display());
@@ -240,5 +289,6 @@ fn run(folder: &Folder, example: &str) -> Output {
     for name in ["http_proxy", "https_proxy", "all_proxy"] {
         command.env_remove(name).env_remove(name.to_ascii_uppercase());
     }
-    command.args(["-c", example]).env("PATH", path).current_dir(folder.path()).output().unwrap()
+    command.args(["-c", line]).env("PATH", path).current_dir(folder.path());
+    command
 }

@@ -257,6 +257,29 @@ fn the_gateway_s_file_says_by_what_key_to_ask(folder: &Folder) {
     );
 }
 
+/// Without a file, the store says it, as long as it remembers one service.
+#[test]
+fn the_store_says_by_what_key_to_ask() {
+    for setting in ["derived", "original", "nothing"] {
+        let folder = Folder::new();
+        let lost = Upstream::answering(|_| answer("502 Bad Gateway", "", b""));
+        let scene = Scene::before(&folder, lost, &format!("forward_key = '{setting}'\n"));
+        let gateway = scene.gateway();
+        assert_ne!(gateway.answer(&pay("order-1")).status, 201);
+        gateway.terminate();
+        assert!(gateway.end().success());
+        let shown = json(&folder, &["show", "order-1"]);
+        let upstream_keys = shown["found"][0]["upstream_keys"].as_array().unwrap();
+        assert_eq!(upstream_keys.len(), 1, "{shown}");
+        assert_eq!(upstream_keys[0]["forward_key"], setting, "{shown}");
+        let told = stdout(&keys(&folder, &["show", "order-1"]));
+        assert!(
+            told.contains("upstream    the gateway that this store remembers passes "),
+            "{told}"
+        );
+    }
+}
+
 /// The API's own books are asked by the key that it was sent.
 #[test]
 fn the_key_to_ask_by_is_the_one_that_the_api_saw() {

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::thread;
 
 use serde_json::Value;
 
@@ -50,25 +51,54 @@ fn every_line_is_a_document_when_asked_for(folder: &Folder) {
     }
 }
 
-/// A stranger's requests that an API does not answer, each a line, would fill a disk.
-#[test]
-fn a_dead_api_is_said_seldom() {
+/// Sends 50 requests of two kinds, which get these statuses, and returns what the gateway logged.
+fn log_before(upstream: &str, (passed, protected): (u16, u16), more: &[&str]) -> String {
     let folder = Folder::new();
     let path = folder.path().join("gateway.log");
     let log = fs::File::create(&path).unwrap();
     let mut command = firstwrite(&folder);
-    command.args(["gateway", "--listen", "127.0.0.1:0", "--tenants", "single"]);
-    let gateway = Demo::logging_to(command.args(["--upstream", "http://127.0.0.1:9"]), log);
+    command.args(["gateway", "--listen", "127.0.0.1:0", "--tenants", "single"]).args(more);
+    let gateway = Demo::logging_to(command.args(["--upstream", upstream]), log);
     for number in 0..50 {
-        assert_eq!(gateway.answer(&get("/things")).status, 502);
-        assert_eq!(gateway.answer(&post("/pay", "{}").key(&format!("k{number}"))).status, 502);
+        assert_eq!(gateway.answer(&get("/things")).status, passed);
+        let answer = gateway.answer(&post("/pay", "{}").key(&format!("k{number}")));
+        assert_eq!(answer.status, protected, "{answer:?}");
     }
     gateway.terminate();
     assert!(gateway.end().success());
-    let lines = fs::read_to_string(&path).unwrap();
+    fs::read_to_string(&path).unwrap()
+}
+
+/// Returns how many lines are of these levels.
+fn count(log: &str, levels: &[&str]) -> usize {
+    log.lines().filter(|line| levels.iter().any(|level| line.contains(level))).count()
+}
+
+/// A stranger's requests that an API does not answer, each a line, would fill a disk.
+#[test]
+fn a_dead_api_is_said_seldom() {
+    let log = log_before("http://127.0.0.1:9", (502, 502), &[]);
     // Every ten seconds at the most, of each kind.
-    let count = lines.lines().filter(|line| line.contains("WARN")).count();
-    assert!((2..20).contains(&count), "{lines}");
+    assert!((2..20).contains(&count(&log, &["WARN", "ERROR"])), "{log}");
+}
+
+#[test]
+fn an_api_that_hangs_up_is_said_seldom_and_each_record_is_at_debug() {
+    let api = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = format!("http://{}", api.local_addr().unwrap());
+    thread::spawn(move || {
+        for mut stream in api.incoming().map(Result::unwrap) {
+            // Hangs up once it has something: sent, and nobody knows how it ended.
+            assert!(stream.read(&mut [0; 4096]).is_ok());
+        }
+    });
+    let log = log_before(&upstream, (502, 504), &["--log", "debug"]);
+    assert!((3..30).contains(&count(&log, &["WARN", "ERROR"])), "{log}");
+    for said in ["the handler failed without an answer", "nobody knows how an attempt ended"] {
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains(said)).collect();
+        assert_eq!(lines.len(), 50, "{said}: {log}");
+        assert!(lines.iter().all(|line| line.contains("record_id")), "{lines:?}");
+    }
 }
 
 #[test]

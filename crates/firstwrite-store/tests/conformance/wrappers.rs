@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use firstwrite_core::{BoxFuture, Store};
+use firstwrite_core::{BoxFuture, Store, Tenant};
 use firstwrite_store::{BreakerOptions, BreakerStore, MovingStore, SqliteStore};
 use firstwrite_testkit::conformance::Report;
 use firstwrite_testkit::history::{HistoryOptions, check_store};
@@ -20,11 +20,23 @@ async fn conforms(wrap: impl Fn(Arc<dyn Store>) -> Arc<dyn Store> + Clone + Send
 async fn conforms_without(
     wrap: impl Fn(Arc<dyn Store>) -> Arc<dyn Store> + Clone + Send + Sync + 'static,
 ) -> Report {
+    conforms_as(wrap, None).await
+}
+
+/// The same with keys that are bound to principals of this tenant.
+async fn conforms_as(
+    wrap: impl Fn(Arc<dyn Store>) -> Arc<dyn Store> + Clone + Send + Sync + 'static,
+    owner: Option<Tenant>,
+) -> Report {
     let fresh = || -> BoxFuture<'static, Arc<dyn Subject>> {
-        let wrap = wrap.clone();
+        let (wrap, owner) = (wrap.clone(), owner.clone());
         Box::pin(async move {
             let inner = Arc::new(SqliteSubject::new().await);
-            Arc::new(WrappedSubject::new(inner, wrap)) as Arc<dyn Subject>
+            let wrapped = WrappedSubject::new(inner, wrap);
+            Arc::new(match owner {
+                Some(owner) => wrapped.owned_by(owner),
+                None => wrapped,
+            }) as Arc<dyn Subject>
         })
     };
     let report = conformance::assert_conforms(&fresh).await;
@@ -71,6 +83,21 @@ async fn a_sealed_sqlite_conforms() {
     // Transactions of the suite write to the file, not through the store in front of it.
     let ring = KeyRing::new(vec![key]).unwrap().reading_plain();
     conforms(move |inner| Arc::new(SealedStore::new(inner, ring.clone()))).await;
+}
+
+/// Keys bound to principals of a tenant that has a sealing key of its own (`/acme/alice`).
+#[cfg(feature = "sealed")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sealed_sqlite_conforms_for_principals_of_a_tenant_with_a_key_of_its_own() {
+    use firstwrite_store::{KeyRing, SealedStore, SealingKey};
+
+    let acme = Tenant::new("acme").unwrap();
+    let general = SealingKey::from_hex("k", &"0123456789abcdef".repeat(4)).unwrap();
+    let own = SealingKey::from_hex("acme-1", &"fedcba9876543210".repeat(4)).unwrap();
+    let ring = KeyRing::new(vec![general, own.only_for(acme.clone())]).unwrap().reading_plain();
+    let wrap = move |inner| Arc::new(SealedStore::new(inner, ring.clone())) as Arc<dyn Store>;
+    let report = conforms_as(wrap, Some(acme)).await;
+    assert!(report.skipped.is_empty(), "everything is claimed: {:?}", report.skipped);
 }
 
 #[cfg(feature = "redis-cache")]

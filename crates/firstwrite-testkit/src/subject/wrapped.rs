@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use firstwrite_core::{BoxFuture, Store, StoreError};
+use firstwrite_core::{BoxFuture, Store, StoreError, Tenant};
 
 use super::Subject;
 use crate::{Script, ScriptReport};
@@ -15,6 +15,7 @@ pub struct WrappedSubject {
     inner: Arc<dyn Subject>,
     wrap: Wrap,
     store: Mutex<Arc<dyn Store>>,
+    owner: Option<Tenant>,
 }
 
 type Wrap = Box<dyn Fn(Arc<dyn Store>) -> Arc<dyn Store> + Send + Sync>;
@@ -26,7 +27,13 @@ impl WrappedSubject {
         wrap: impl Fn(Arc<dyn Store>) -> Arc<dyn Store> + Send + Sync + 'static,
     ) -> Self {
         let store = Mutex::new(wrap(inner.store()));
-        Self { inner, wrap: Box::new(wrap), store }
+        Self { inner, wrap: Box::new(wrap), store, owner: None }
+    }
+
+    /// The same, for cases whose keys are bound to principals of `owner`.
+    #[must_use]
+    pub fn owned_by(self, owner: Tenant) -> Self {
+        Self { owner: Some(owner), ..self }
     }
 
     fn held(&self) -> MutexGuard<'_, Arc<dyn Store>> {
@@ -37,6 +44,10 @@ impl WrappedSubject {
 impl Subject for WrappedSubject {
     fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.held())
+    }
+
+    fn owner(&self) -> Option<Tenant> {
+        self.owner.clone()
     }
 
     /// A store that estimates the time hears of it at the next answer; a clock that jumps a day between

@@ -1,5 +1,7 @@
 //! A page of Markdown as HTML: the few forms that the pages of problems use.
 
+use super::links;
+
 /// The whole page.
 pub(super) fn of_page(markdown: &str) -> String {
     let title = markdown.lines().next().unwrap_or_default().trim_start_matches("# ");
@@ -67,33 +69,11 @@ fn marked(text: &str, mark: &str, element: &str) -> String {
     marked.collect()
 }
 
-/// Links to other pages of problems lead there; what is elsewhere in the documentation is not served here, and
-/// its name stands alone.
 fn linked(text: &str) -> String {
-    let mut html = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('[') {
-        let Some((name, target, tail)) = after.split_once("](").and_then(|(name, after)| {
-            after.split_once(')').map(|(target, tail)| (name, target, tail))
-        }) else {
-            break;
-        };
-        html.push_str(before);
-        match target
-            .strip_suffix(".md")
-            .filter(|code| !code.contains(['/', '.']) && *code != "README")
-        {
-            Some(code) => {
-                for part in ["<a href=\"", code, "\">", name, "</a>"] {
-                    html.push_str(part);
-                }
-            }
-            None => html.push_str(name),
-        }
-        rest = tail;
-    }
-    html.push_str(rest);
-    html
+    links::rewritten(text, |name, code| match code {
+        Some(code) => format!("<a href=\"{code}\">{name}</a>"),
+        None => name.to_owned(),
+    })
 }
 
 fn escaped(text: &str) -> String {

@@ -171,7 +171,7 @@ fn names_that_can_meet_are_noted() {
     let note = |sources: &[&str]| {
         let sources: Vec<String> =
             sources.iter().map(|it| format!("[[gateway.tenants.sources]]\n{it}")).collect();
-        parse(&sources.concat()).unwrap().note().unwrap_or_default()
+        parse(&sources.concat()).unwrap().notes().join("\n")
     };
     for alone in [&[jwt][..], &[keys, digest], &[&spaced, keys], &[digest]] {
         assert_eq!(note(alone), "", "{alone:?}");

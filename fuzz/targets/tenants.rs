@@ -1,0 +1,7 @@
+#![no_main]
+
+use firstwrite_testkit::fuzz::named;
+use firstwrite_gateway::fuzzing::TARGETS;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| named(TARGETS, "tenants")(bytes));
