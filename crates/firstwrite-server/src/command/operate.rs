@@ -49,8 +49,8 @@ Examples:
 
 Run it as the role that may create tables; the application's role needs no such right.
 Nothing else creates a store but `gateway --create` and the demo: a mistyped address would
-be an empty store, in which every key used before runs again. A SQLite file brings itself
-up to date when it is opened.";
+be an empty store, in which every key used before runs again. An SQLite file that is there
+brings itself up to date when a service opens it.";
 
 pub(super) const DOCTOR_EXAMPLES: &str = "\
 Examples:

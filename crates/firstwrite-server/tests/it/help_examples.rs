@@ -27,14 +27,17 @@ const LEFT_OUT: [(&str, &str); 13] = [
          --webhook-url http://127.0.0.1:8080/webhooks/provider",
         SERVICE,
     ),
-    ("firstwrite gateway --upstream http://127.0.0.1:3000 --tenants authorization", SERVICE),
     (
-        "firstwrite gateway --upstream http://127.0.0.1:3000 --tenants single --operator \
+        "firstwrite gateway --upstream http://127.0.0.1:3000 --tenants authorization --create",
+        SERVICE,
+    ),
+    (
+        "firstwrite gateway --upstream http://127.0.0.1:3000 --tenants single --create --operator \
          127.0.0.1:9464",
         SERVICE,
     ),
     (
-        "firstwrite gateway --upstream http://127.0.0.1:3000 --tenants \
+        "firstwrite gateway --upstream http://127.0.0.1:3000 --create --tenants \
          header=x-tenant,from=10.0.0.0/8",
         SERVICE,
     ),

@@ -57,7 +57,7 @@ fn a_dead_api_is_said_seldom() {
     let path = folder.path().join("gateway.log");
     let log = fs::File::create(&path).unwrap();
     let mut command = firstwrite(&folder);
-    command.args(["gateway", "--listen", "127.0.0.1:0", "--tenants", "single"]);
+    command.args(["gateway", "--create", "--listen", "127.0.0.1:0", "--tenants", "single"]);
     let gateway = Demo::logging_to(command.args(["--upstream", "http://127.0.0.1:9"]), log);
     for number in 0..50 {
         assert_eq!(gateway.answer(&get("/things")).status, 502);
