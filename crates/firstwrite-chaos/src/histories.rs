@@ -19,8 +19,9 @@ use crate::workspace::Workspace;
 /// The help text of `cargo xtask histories`.
 pub const HELP: &str = "\
 Starts a server of each kind, and runs `firstwrite-store`'s example `histories` on it: two or three processes insert,
-renew, complete, mark, take over, remove and look under a few keys, each through a proxy that loses answers and
-cuts connections; the processes are paused. Meanwhile this task kills (-9) the server, starts it again, and
+renew, complete, mark, take over, remove and look under a few keys, each through a proxy that loses answers, cuts
+connections and partitions: it holds bytes back both ways, in some of them for longer than a store waits. The
+processes are paused. Meanwhile this task kills (-9) the server, starts it again, and
 pauses it. What the processes recorded is checked: some order of the steps must explain every answer. Two more
 runs make a mistake on purpose (a swap that ignores its guard; a lost answer called undone), and must be caught.
 

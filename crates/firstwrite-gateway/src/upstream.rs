@@ -129,7 +129,11 @@ const KEPT_TRIED_MAX: usize = 2;
 /// Calls for probes alone, beside those of attempts: about as many as are asked in a turn.
 const PROBES_MAX: usize = 64;
 
-/// A call does not begin later than this before its attempt's lease ends: what is on its way needs time too.
+/// A call does not begin later than this before its attempt's lease ends. Between this look and the first byte lie
+/// a few polls of this thread, however long the lease is: a hundred milliseconds are for a thread that others hold up.
+/// The rest of the call need not fit in. The lease is renewed meanwhile, and where it cannot be, a probe and an
+/// operator are believed only after their patience, and with `resend` the API knows the key. The attempt itself began
+/// with half of its lease left.
 const LEASE_LEFT_MIN: Duration = Duration::from_millis(100);
 
 impl Upstreams {

@@ -86,8 +86,11 @@ impl Settings {
         let listen = listen.map_or(LISTEN_DEFAULT, |listen| listen.0);
         let watch = Watch::resolve(&flags, section)?;
         watch.check_apart(listen)?;
-        // Only an address that the operator wrote can be mistyped.
-        let may_create = flags.create || store.is_none();
+        let missing = match &store {
+            _ if flags.create => Missing::Create,
+            Some(_) => Missing::Refuse,
+            None => Missing::RefuseUsual,
+        };
         let store = store.unwrap_or_else(|| StoreUrl::sqlite(STORE_DEFAULT));
         let other = other(&flags, section, &store)?;
         let cache = cache(&flags, section.cache.as_ref())?;
@@ -100,7 +103,7 @@ impl Settings {
             tenants_notes: tenants_notes(&flags, section)?,
             other,
             store: NamedStore { url: store, ring: file.sealing.ring()? },
-            missing: if may_create { Missing::Create } else { Missing::Refuse },
+            missing,
             drain: section.drain.map_or(DRAIN_DEFAULT, |span| span.0),
             rules: rules_of(&flags, file, &watch)?,
             cache,

@@ -57,7 +57,10 @@ pub(crate) struct Opened {
 pub(crate) enum Missing {
     /// In an empty store every key used before runs again, and a mistyped address leads to one.
     Refuse,
-    /// The operator asked for a new store, or named none.
+    /// The same of the usual file, where none is named: an address that was lost, such as an environment that is
+    /// not passed on, leads to an empty store as well.
+    RefuseUsual,
+    /// The operator asked for a new store.
     Create,
 }
 
@@ -79,7 +82,13 @@ pub(crate) async fn open_for_service(
             "there is no store at {url}; check the address, or create a new and empty one with --create or \
              `firstwrite migrate --store '{url}'`"
         )),
-        (Err(error), Missing::Refuse) => Err(unopened(&error)),
+        (Err(error), Missing::RefuseUsual) if error.is_missing() => Err(anyhow!(
+            "no store is named, and there is no {} in the working directory; the first time, add --create or \
+             run `firstwrite migrate --store '{url}'`; otherwise, name the store that you used with --store or \
+             FIRSTWRITE_STORE",
+            address.strip_prefix("sqlite:").unwrap_or(&address)
+        )),
+        (Err(error), Missing::Refuse | Missing::RefuseUsual) => Err(unopened(&error)),
         (Err(_), Missing::Create) => {
             let created = firstwrite_store::create(&address).await;
             let is_new = created.map_err(|error| unopened(&error))?.is_new();

@@ -5,8 +5,8 @@
 //! [`Guard::holds`]. The real designs must hold; the known-bad ones must be *refuted*, or the model
 //! proves nothing.
 //!
-//! It assumes one thing of time: when the grace after giving up has passed, a call that began while its lease
-//! held has landed or never will. That no key is blocked for ever is checked in every state by letting all
+//! It assumes two things of time: when the grace after giving up has passed, a call that began while its lease
+//! held has landed or never will; and the note of a freed key outlasts an attempt that is about to write. That no key is blocked for ever is checked in every state by letting all
 //! attempts and keepers finish, not with the checker's own *eventually*, which overlooks paths that join.
 //!
 //! [`judge`]: firstwrite_core::judge

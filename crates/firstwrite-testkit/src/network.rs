@@ -25,6 +25,9 @@ pub enum Network {
     Up,
     /// Requests arrive at the server; its answers are lost.
     AnswersLost,
+    /// Nothing arrives on either side, and connections stay open. What is held arrives when the network is up again,
+    /// also what a client that has given up and gone had sent.
+    Partitioned,
     /// Requests arrive at the server; an answer that contains this text ends the connection.
     CutAt(&'static str),
     /// The same once: afterwards the network is up.
@@ -101,8 +104,16 @@ impl Proxy {
         let mut network = self.network.subscribe();
         let (mut asked, mut answered) = (vec![0; 65_536], vec![0; 65_536]);
         loop {
-            if *network.borrow_and_update() == Network::Down {
-                return;
+            let now = *network.borrow_and_update();
+            match now {
+                Network::Down => return,
+                Network::Partitioned => {
+                    if network.changed().await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                Network::Up | Network::AnswersLost | Network::CutAt(_) | Network::CutOnceAt(_) => {}
             }
             tokio::select! {
                 changed = network.changed() => {
@@ -112,12 +123,14 @@ impl Proxy {
                 }
                 read = near.read(&mut asked) => {
                     let Ok(count @ 1..) = read else { return };
+                    reunited(&mut network).await;
                     if far.write_all(&asked[..count]).await.is_err() {
                         return;
                     }
                 }
                 read = far.read(&mut answered) => {
                     let Ok(count @ 1..) = read else { return };
+                    reunited(&mut network).await;
                     let answer = &answered[..count];
                     match self.becomes_of(answer) {
                         Answer::Arrives => {}
@@ -156,9 +169,17 @@ impl Proxy {
                 self.cut.fetch_add(1, Ordering::SeqCst);
                 Answer::Ends
             }
-            Network::Up | Network::CutAt(_) | Network::CutOnceAt(_) => Answer::Arrives,
+            Network::Up | Network::Partitioned | Network::CutAt(_) | Network::CutOnceAt(_) => {
+                Answer::Arrives
+            }
         }
     }
+}
+
+/// Waits while the network is partitioned: bytes that were read at its very beginning are held, too.
+async fn reunited(network: &mut watch::Receiver<Network>) {
+    // The sender lives as long as the proxy, which the caller borrows.
+    drop(network.wait_for(|now| *now != Network::Partitioned).await);
 }
 
 /// The host and port in an address.
@@ -171,6 +192,52 @@ fn authority(url: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    async fn read(stream: &mut TcpStream) -> Vec<u8> {
+        let mut bytes = vec![0; 16];
+        let count = stream.read(&mut bytes).await.unwrap();
+        bytes.truncate(count);
+        bytes
+    }
+
+    /// Whether nothing arrives in many turns of the runtime, which is the proxy's too.
+    async fn is_silent(stream: &TcpStream) -> bool {
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+            if stream.try_read(&mut [0; 16]).is_ok() {
+                return false;
+            }
+        }
+        true
+    }
+
+    #[tokio::test]
+    async fn a_partition_holds_what_is_sent_and_delivers_it_to_whom_is_still_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap().to_string();
+        let proxy = Proxy::new(&server).await.unwrap();
+        let mut client = TcpStream::connect(proxy.url(&server)).await.unwrap();
+        let (mut far, _) = listener.accept().await.unwrap();
+        client.write_all(b"before").await.unwrap();
+        assert_eq!(read(&mut far).await, b"before");
+        proxy.set(Network::Partitioned);
+        client.write_all(b"asked").await.unwrap();
+        far.write_all(b"told").await.unwrap();
+        assert!(is_silent(&far).await && is_silent(&client).await);
+        assert_eq!(proxy.open(), 1);
+        // Connections that are opened meanwhile are taken, and carry nothing.
+        let mut late = TcpStream::connect(proxy.url(&server)).await.unwrap();
+        late.write_all(b"late").await.unwrap();
+        let (mut behind, _) = listener.accept().await.unwrap();
+        assert!(is_silent(&behind).await);
+        // Who gives up cannot take back what was sent.
+        drop(late);
+        proxy.set(Network::Up);
+        assert_eq!(read(&mut far).await, b"asked");
+        assert_eq!(read(&mut client).await, b"told");
+        assert_eq!(read(&mut behind).await, b"late");
+        assert_eq!(read(&mut behind).await, b"", "and then its end");
+    }
 
     #[test]
     fn the_host_is_found_in_every_address() {

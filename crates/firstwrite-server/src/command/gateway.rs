@@ -10,13 +10,18 @@ use super::operate::FormatFlags;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  firstwrite gateway --upstream http://127.0.0.1:3000 --tenants authorization
-  firstwrite gateway --upstream http://127.0.0.1:3000 --tenants single --operator 127.0.0.1:9464
-  firstwrite gateway --upstream http://127.0.0.1:3000 --tenants header=x-tenant,from=10.0.0.0/8
+  firstwrite gateway --upstream http://127.0.0.1:3000 --tenants authorization --create
+  firstwrite gateway --upstream http://127.0.0.1:3000 --tenants single --create \\
+      --operator 127.0.0.1:9464
+  firstwrite gateway --upstream http://127.0.0.1:3000 --create \\
+      --tenants header=x-tenant,from=10.0.0.0/8
   firstwrite gateway --config firstwrite.toml --store postgres://app@db/shop --create
 
 The gateway cannot guess whose requests they are: without --tenants, and without
 [gateway.tenants] in the config file, it explains the four choices and does not start.
+
+The store must be there: --create makes it, and is for the first start alone. In an empty
+store, every key used before would run again.
 
 Without a config file every POST needs an Idempotency-Key, and anything but a POST passes
 through. Stops on SIGTERM when what is under way has ended, and reads its config file
@@ -52,7 +57,7 @@ pub(crate) struct GatewayFlags {
     #[arg(long, value_name = "URL")]
     #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
     pub(crate) store: Option<String>,
-    /// Create the store if it is not there, new and empty; otherwise only an unnamed one is created
+    /// Create the store if it is not there, new and empty; otherwise, its absence is an error
     #[arg(long)]
     pub(crate) create: bool,
     /// Look into this store too, from which records are moving into --store (docs/moving.md)

@@ -48,9 +48,9 @@ Examples:
   firstwrite migrate --store postgres://owner@db/shop --dump > firstwrite.sql
 
 Run it as the role that may create tables; the application's role needs no such right.
-Nothing else creates a store but `gateway --create`, a gateway that is given no store at all,
-and the demo: a mistyped address would be an empty store, in which every key used before runs
-again. An SQLite file that is there brings itself up to date when a service opens it.";
+Nothing else creates a store but `gateway --create` and the demo: a mistyped address would
+be an empty store, in which every key used before runs again. An SQLite file that is there
+brings itself up to date when a service opens it.";
 
 pub(super) const DOCTOR_EXAMPLES: &str = "\
 Examples:

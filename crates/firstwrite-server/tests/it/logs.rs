@@ -57,7 +57,8 @@ fn log_before(upstream: &str, (passed, protected): (u16, u16), more: &[&str]) ->
     let path = folder.path().join("gateway.log");
     let log = fs::File::create(&path).unwrap();
     let mut command = firstwrite(&folder);
-    command.args(["gateway", "--listen", "127.0.0.1:0", "--tenants", "single"]).args(more);
+    command.args(["gateway", "--create", "--listen", "127.0.0.1:0", "--tenants", "single"]);
+    command.args(more);
     let gateway = Demo::logging_to(command.args(["--upstream", upstream]), log);
     for number in 0..50 {
         assert_eq!(gateway.answer(&get("/things")).status, passed);

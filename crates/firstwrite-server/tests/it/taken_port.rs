@@ -36,7 +36,7 @@ fn few_descriptors_are_worth_a_warning_where_more_were_asked_for() {
         let mut command = Command::new("sh");
         let binary = env!("CARGO_BIN_EXE_firstwrite");
         let start = format!(
-            "ulimit -n 512; exec '{binary}' gateway --config gateway.toml --listen 127.0.0.1:0"
+            "ulimit -n 512; exec '{binary}' gateway --create --config gateway.toml --listen 127.0.0.1:0"
         );
         let log = fs::File::create(folder.path().join("log")).unwrap();
         let gateway =

@@ -101,23 +101,33 @@ fn a_mistyped_schema_is_refused() {
     assert!(text.contains("schema=firstwrit"), "{text}");
 }
 
-/// Who names no store cannot mistype it; that it is new is said all the same.
+/// A gateway that has lost its `FIRSTWRITE_STORE`, or starts in another folder, names no store.
 #[test]
-fn the_usual_file_is_created_where_no_store_is_named() {
+fn the_usual_file_is_created_only_when_asked_either() {
     let folder = Folder::new();
-    let operator = ["--operator", "127.0.0.1:0"];
-    assert!(is_new(gateway(&folder, &operator)));
+    let (usual, operator) = (folder.path().join("firstwrite.db"), ["--operator", "127.0.0.1:0"]);
+    let words = ["gateway", "--tenants", "single", "--upstream", "http://127.0.0.1:9"];
+    let text = refusal(&folder, &words);
+    for step in [
+        "no store is named, and there is no firstwrite.db in the working directory",
+        "the first time, add --create or run `firstwrite migrate --store 'sqlite:firstwrite.db'`",
+        "otherwise, name the store that you used with --store or FIRSTWRITE_STORE",
+    ] {
+        assert!(text.contains(step), "{step}: {text}");
+    }
+    assert!(!usual.exists(), "it was made unasked");
+    assert!(is_new(gateway(&folder, &[&operator[..], &["--create"]].concat())));
     assert!(!is_new(gateway(&folder, &operator)));
-    assert!(folder.path().join("firstwrite.db").exists());
-    let named = [
-        "gateway",
-        "--tenants",
-        "single",
-        "--upstream",
-        "http://127.0.0.1:9",
-        "--store",
-        "sqlite:fristwrite.db",
-    ];
-    refusal(&folder, &named);
+    assert!(usual.exists());
+    let mistyped = refusal(&folder, &[&words[..], &["--store", "sqlite:fristwrite.db"]].concat());
+    assert!(mistyped.contains("there is no store at sqlite:fristwrite.db"), "{mistyped}");
     assert!(!folder.path().join("fristwrite.db").exists());
+}
+
+#[test]
+fn the_usual_file_may_be_made_by_migrate() {
+    let folder = Folder::new();
+    let made = folder.run(&["migrate", "--store", "sqlite:firstwrite.db"]);
+    assert!(made.status.success(), "{}", stderr(&made));
+    assert!(!is_new(gateway(&folder, &["--operator", "127.0.0.1:0"])));
 }

@@ -1,6 +1,7 @@
 //! Runs the processes round by round and checks what they recorded.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use firstwrite_core::BoxError;
 use firstwrite_testkit::Proxy;
@@ -21,8 +22,8 @@ struct Process {
 
 /// A run in which fewer answers were lost shows nothing.
 const LOST_MIN: usize = 5;
-/// How many times the rounds asked for are run at most, until that many are lost.
-const EXTENSION_MAX: u64 = 50;
+/// How many times the rounds asked for are run at most, until that many are lost and each disturbance happened.
+const EXTENSION_MAX: u64 = 200;
 
 /// What everything told together came to.
 #[derive(Default)]
@@ -45,14 +46,17 @@ pub(crate) async fn run(options: &Options) -> Result<(), BoxError> {
     }
     println!("seed {}: {} processes record", options.seed, options.processes);
     let victims = processes.iter().filter_map(Process::victim).collect();
-    let disturbance = Disturbance::begin(victims, options.seed);
+    // A mistake shows without partitions that take long.
+    let patience = worker::patience(&options.url);
+    let outlasted = if options.mistake.is_some() { Duration::ZERO } else { patience };
+    let disturbance = Disturbance::begin(victims, outlasted, options.seed);
     let mut sum = Sum::default();
     // On a fast server the asked-for rounds can be over before the first disturbance.
     let most = options.rounds.saturating_mul(EXTENSION_MAX);
     let mut rounds = 0..most;
     let ended = loop {
         let Some(round) = rounds.next() else { break Ok(()) };
-        if round >= options.rounds && sum.lost >= LOST_MIN {
+        if round >= options.rounds && sum.lost >= LOST_MIN && disturbance.has_tried_all() {
             break Ok(());
         }
         match one_round(&mut processes, round, options.seed).await {
@@ -60,6 +64,7 @@ pub(crate) async fn run(options: &Options) -> Result<(), BoxError> {
             Err(error) => break Err(error),
         }
     };
+    let tried_all = disturbance.has_tried_all();
     let disturbed = disturbance.end().await;
     for process in processes {
         process.end().await?;
@@ -72,8 +77,10 @@ pub(crate) async fn run(options: &Options) -> Result<(), BoxError> {
     );
     println!("meanwhile: {disturbed}");
     // A run in which nothing was disturbed, or hardly anything was written, shows nothing.
-    if lost < LOST_MIN || written < operations / 20 {
-        return Err("too few answers were lost or too few steps wrote".into());
+    if lost < LOST_MIN || written < operations / 20 || !tried_all {
+        return Err(
+            "too few answers were lost, too few steps wrote or too little was disturbed".into()
+        );
     }
     Ok(())
 }

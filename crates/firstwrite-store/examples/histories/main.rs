@@ -1,10 +1,10 @@
 //! Records histories of several processes on one real server and checks that some order explains them.
 //!
 //! `cargo xtask histories` starts the server, kills and pauses it meanwhile, and runs this program. This program
-//! runs itself once for each process, puts a proxy in front of each, cuts connections and loses answers there,
-//! pauses processes, collects what they recorded, and checks it.
+//! runs itself once for each process, puts a proxy in front of each, cuts connections, loses answers and holds
+//! bytes back there, pauses processes, collects what they recorded, and checks it.
 //!
-//! `--url URL`, `--processes N` (3), `--rounds N` (4 at least, more until some answers were lost), `--groups N`
+//! `--url URL`, `--processes N` (3), `--rounds N` (4 at least, more until each of that has happened), `--groups N`
 //! (16: tenants in a round), `--seed N`, `--mistake ignores-guard|calls-lost-undone` (of every process, which must
 //! then be noticed).
 

@@ -17,6 +17,11 @@ use crate::{Options, STEPS};
 /// What a process says when it is ready, and at the end of each round.
 pub(crate) const READY: &str = "ready";
 
+/// Time limit of a store's step and of a new connection: shorter than the defaults, so that partitions outlast it.
+const STEP_WITHIN: Duration = Duration::from_secs(1);
+/// `PostgreSQL` enforces the limit of a statement itself; the store waits for three of them, and this much longer.
+const POSTGRES_GRACE: Duration = Duration::from_secs(5);
+
 /// A server that is away is tried for half a minute.
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 const TRIES_MAX: u32 = 600;
@@ -75,17 +80,30 @@ pub(crate) async fn prepare(url: &str) -> Result<(), BoxError> {
     Ok(())
 }
 
+/// Time for which a store waits for an answer that does not come.
+pub(crate) fn patience(url: &str) -> Duration {
+    if url.starts_with("postgres") { STEP_WITHIN * 3 + POSTGRES_GRACE } else { STEP_WITHIN }
+}
+
 async fn open(url: &str) -> Result<Arc<dyn Store>, BoxError> {
     Ok(if url.starts_with("postgres") {
         let mut options = PostgresOptions::default();
         // A history removes completed records within their retention, which nobody does: only a store that did it
         // itself forgets them in memory.
         options.cache_bytes_max = 0;
+        options.statement_timeout = STEP_WITHIN;
+        options.connect_for = STEP_WITHIN;
         Arc::new(PostgresStore::connect_with(url, options).await?)
     } else if url.starts_with("mysql") {
-        Arc::new(MysqlStore::connect_with(url, MysqlOptions::default()).await?)
+        let mut options = MysqlOptions::default();
+        options.statement_timeout = STEP_WITHIN;
+        options.connect_for = STEP_WITHIN;
+        Arc::new(MysqlStore::connect_with(url, options).await?)
     } else {
-        Arc::new(RedisStore::connect_with(url, RedisOptions::default()).await?)
+        let mut options = RedisOptions::default();
+        options.answer_for = STEP_WITHIN;
+        options.connect_for = STEP_WITHIN;
+        Arc::new(RedisStore::connect_with(url, options).await?)
     })
 }
 

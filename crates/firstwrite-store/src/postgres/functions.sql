@@ -292,6 +292,15 @@ BEGIN
     body := CASE get_byte(outcome, 0) & 1 WHEN 0 THEN substr(outcome, place + 1) END;
 END $$;
 
+-- Internal. The note of an attempt that ended with this status and was released. It answers no request.
+CREATE FUNCTION firstwrite.release_note(status int) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN '\x18'::bytea || substr(firstwrite.outcome_bytes(status, '[]', NULL), 2);
+-- True also for the ending of an attempt that was superseded, which has no outcome.
+CREATE FUNCTION firstwrite.is_freed(outcome bytea) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN outcome IS NULL OR get_byte(outcome, 0) = 24;
+
 -- An array of [name, value]: a header may be there more than once, and their order is kept.
 CREATE FUNCTION firstwrite.outcome_headers(outcome bytea) RETURNS jsonb
     LANGUAGE sql IMMUTABLE STRICT
@@ -596,7 +605,7 @@ BEGIN
           INTO ending FROM firstwrite.endings AS e
          WHERE e.id = this_id AND e.fence = complete.fence;
         IF FOUND THEN
-            IF ending.outcome IS NULL THEN
+            IF firstwrite.is_freed(ending.outcome) THEN
                 PERFORM firstwrite.refuse_late(this_id, fence);
             ELSIF ending.is_ours IS NOT TRUE THEN
                 PERFORM firstwrite.refuse_completed(this_id, fence);
@@ -630,19 +639,35 @@ BEGIN
               HINT = 'Roll back and run the transaction again.';
 END $$;
 
--- Frees the key: nothing happened, and a retry runs afresh. False if the attempt no longer owned it.
-CREATE FUNCTION firstwrite.release(tenant text, key text, fence bigint) RETURNS boolean
+-- Frees the key: nothing happened, and a retry runs afresh. A note of `status`, with which the attempt
+-- ended, stays for an hour, or until the key is used again: whether its client was told to poll stands in
+-- no record. False if the attempt no longer owned the key.
+CREATE FUNCTION firstwrite.release(tenant text, key text, fence bigint, status int DEFAULT 500)
+    RETURNS boolean
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     this_id uuid := firstwrite.checked_id(tenant, key);
+    note    bytea := firstwrite.release_note(status);
+    moment  timestamptz;
 BEGIN
     PERFORM FROM firstwrite.records AS r
       WHERE r.id = this_id AND r.fence = release.fence AND r.lease_until > '-infinity'
         AND r.lease_until <> firstwrite.interim()
         FOR UPDATE;
-    IF NOT FOUND OR NOT firstwrite.end_attempt(this_id, fence) THEN
+    IF NOT FOUND THEN
         RETURN false;
     END IF;
+    moment := firstwrite.now();
+    INSERT INTO firstwrite.endings (id, fence, ended_at, retained_until, kept_until, outcome)
+        VALUES (this_id, release.fence, moment, moment, moment + interval '1 hour', note)
+        ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    IF NOT firstwrite.end_attempt(this_id, fence) THEN
+        RETURN false;
+    END IF;
+    -- An operator took its completion back: the ending that blocks it has no room for a note.
     DELETE FROM firstwrite.records AS r WHERE r.id = this_id AND r.fence = release.fence;
     RETURN true;
 END $$;
@@ -721,7 +746,7 @@ BEGIN
     END IF;
     -- The second look is for what was committed while the insert waited for a rival.
     FOR look IN 1..2 LOOP
-        SELECT e.outcome IS NULL AS is_late INTO ending FROM firstwrite.endings AS e
+        SELECT firstwrite.is_freed(e.outcome) AS is_late INTO ending FROM firstwrite.endings AS e
          WHERE e.id = this_id AND e.fence = enqueue.fence
            AND (e.written_in = pg_current_xact_id_if_assigned()) IS NOT TRUE;
         IF FOUND AND NOT ending.is_late THEN

@@ -151,6 +151,10 @@ fn completing(key: &str, fence: i64, body: &str) -> String {
     )
 }
 
+fn releasing(key: &str, fence: i64) -> String {
+    format!("SELECT firstwrite.release('acme', '{key}', {fence})")
+}
+
 fn enqueuing(key: &str, fence: i64) -> String {
     format!("SELECT firstwrite.enqueue('acme', '{key}', {fence}, 'pack', 'warehouse', '{{}}')")
 }

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::IntoResponse;
@@ -10,9 +11,9 @@ use axum::{Json, Router};
 use bytes::Bytes;
 use firstwrite::store::tokio_postgres::{Client, NoTls, connect};
 use firstwrite::store::{PostgresOptions, PostgresStore};
-use firstwrite::{IdempotencyLayer, Policy, Response, Tenant, Transaction, json};
+use firstwrite::{Attempt, IdempotencyLayer, Policy, Response, Tenant, Transaction, json};
 use firstwrite_core::{AsyncTransactionalStore, BoxError};
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use serde_json::Value;
 
 use crate::app::{App, Effects, payment, to};
@@ -228,6 +229,37 @@ async fn when_history_was_lost_known_keys_are_answered_and_others_refused() {
         assert_eq!(effects(&url).await, (1, 1, 1));
         store.clear_history_losses("ada", "nothing is missing").await.unwrap();
         assert_eq!(app.send(payment("unknown", "{}")).await.status, 201);
+    })
+    .await;
+}
+
+/// Rolls back and frees its key by SQL, as an application behind a gateway does. Its answer is lost on the way, so
+/// that only the record can tell.
+async fn give_up(State(url): State<String>, attempt: Attempt) -> StatusCode {
+    let release = "SELECT firstwrite.release('acme', $1, $2, 503)";
+    let fence = attempt.fence().unwrap().as_u64().cast_signed();
+    let key = attempt.key().as_str();
+    let row = client(&url).await.query_one(release, &[&key, &fence]).await.unwrap();
+    assert!(row.get::<_, bool>(0));
+    StatusCode::GATEWAY_TIMEOUT
+}
+
+#[tokio::test]
+async fn whoever_polls_learns_of_an_attempt_that_was_released_by_sql() {
+    on_database(async |url| {
+        let store = Arc::new(PostgresStore::connect(&url).await.unwrap());
+        let layer = IdempotencyLayer::new(store).single_tenant(Tenant::new("acme").unwrap());
+        let router = Router::new().route("/payments", post(give_up)).layer(layer);
+        let app = App::serve(router.with_state(url.clone()), Effects::default()).await;
+        let mut early = payment("k", "{}");
+        early.headers_mut().insert("prefer", HeaderValue::from_static("respond-async"));
+        let early = app.send(early).await;
+        assert_eq!(early.status, 202);
+        let mut ask = to("/.firstwrite/operations/k?wait=10s", "k", "");
+        *ask.method_mut() = http::Method::GET;
+        let told = app.send(ask).await;
+        assert_eq!((told.status.as_u16(), &told.json()["state"]), (200, &"released".into()));
+        assert_eq!(told.json()["status"], 503);
     })
     .await;
 }

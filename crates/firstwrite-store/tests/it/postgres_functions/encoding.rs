@@ -25,7 +25,7 @@ fn outcome(status: u16, headers: &[(&str, &str)], body: Option<&str>) -> Outcome
 }
 
 /// The bytes that a Rust store writes.
-async fn rust_bytes(outcome: Outcome) -> String {
+pub(super) async fn rust_bytes(outcome: Outcome) -> String {
     let shop = Shop::open();
     let state = DraftState::Completed { outcome };
     shop.store.insert(&draft_of(&tenant(), "k", state)).await.unwrap();

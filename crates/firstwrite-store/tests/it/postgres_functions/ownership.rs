@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use super::{completing, enqueuing, in_schema};
+use firstwrite_core::Outcome;
+use http::StatusCode;
+
+use super::encoding::rust_bytes;
+use super::{completing, enqueuing, in_schema, releasing};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -71,7 +75,7 @@ async fn an_attempt_that_lost_its_key_cannot_complete_and_its_rows_are_rolled_ba
                 session.pass(LEASE).await;
                 assert!(session.reserve(key).await > fence);
             } else {
-                let release = format!("SELECT firstwrite.release('acme', '{key}', {fence})");
+                let release = releasing(key, fence);
                 assert_eq!(session.value(&release).await, "t");
                 assert_eq!(session.value(&release).await, "f", "{way}");
             }
@@ -81,6 +85,7 @@ async fn an_attempt_that_lost_its_key_cannot_complete_and_its_rows_are_rolled_ba
             late.run("BEGIN; INSERT INTO firstwrite.orders (item) VALUES ('late')").await;
             assert_eq!(late.code(&completing(key, fence, "late")).await, "FW001", "{way}");
             late.run("COMMIT").await;
+            assert_eq!(session.code(&enqueuing(key, fence)).await, "FW001", "{way}");
             assert_eq!(session.value("SELECT count(*) FROM firstwrite.orders").await, "0", "{way}");
             let renew = format!("SELECT firstwrite.renew('acme', '{key}', {fence})");
             assert_eq!(session.row(&renew).await, [None], "{way}");
@@ -92,12 +97,62 @@ async fn an_attempt_that_lost_its_key_cannot_complete_and_its_rows_are_rolled_ba
 }
 
 #[tokio::test]
+async fn whoever_polls_learns_of_a_released_attempt_for_an_hour_unless_the_key_is_used_again() {
+    in_schema(async |schema| {
+        let session = schema.connect().await;
+        for (status, code) in [("", 500), (", 429", 429), (", 409", 409)] {
+            let fence = session.reserve("k").await;
+            let release = format!("SELECT firstwrite.release('acme', 'k', {fence}{status})");
+            assert_eq!(session.value(&release).await, "t");
+            let told = "SELECT state, fence, status, headers, body FROM firstwrite.status('acme', 'k')";
+            let text = |text: &str| Some(text.to_owned());
+            let expected = [text("released"), text(&fence.to_string()), text(&code.to_string())];
+            assert_eq!(session.row(told).await[..3], expected);
+            let kept = session
+                .row(
+                    "SELECT encode(outcome, 'hex'), extract(epoch FROM retained_until - firstwrite.now())::int,
+                            extract(epoch FROM kept_until - firstwrite.now())::int FROM firstwrite.standing",
+                )
+                .await;
+            let note = rust_bytes(Outcome::released(StatusCode::from_u16(code).unwrap())).await;
+            assert_eq!(kept, [Some(note), text("0"), text("3600")], "as the library's own");
+        }
+        assert_eq!(session.verdict("k").await, "take over");
+        assert_eq!(session.value("SELECT state FROM firstwrite.keys").await, "reserved");
+        for status in ["null", "99", "1000"] {
+            let refused = format!("SELECT firstwrite.release('acme', 'k', 1, {status})");
+            assert_eq!(session.code(&refused).await, "FW003", "{status}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_completion_that_an_operator_took_back_is_freed_by_its_owner() {
+    in_schema(async |schema| {
+        let session = schema.connect().await;
+        let fence = session.reserve("k").await;
+        // As the store leaves it: the ending goes on to block the owner.
+        session
+            .run(
+                "INSERT INTO firstwrite.endings SELECT id, fence, now(), now(), now() FROM firstwrite.records;
+                 UPDATE firstwrite.records SET lease_until = firstwrite.uncertain(firstwrite.now())",
+            )
+            .await;
+        assert_eq!(session.value(&releasing("k", fence)).await, "t");
+        assert_eq!(session.verdict("k").await, "fresh");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_key_freed_long_ago_is_not_completed_by_its_former_owner() {
     in_schema(async |schema| {
         let session = schema.connect().await;
         let fence = session.reserve("k").await;
-        session.run(&format!("SELECT firstwrite.release('acme', 'k', {fence})")).await;
-        session.run("DELETE FROM firstwrite.endings").await;
+        session.run(&releasing("k", fence)).await;
+        // Its note is reaped, and so is what blocked it.
+        session.run("DELETE FROM firstwrite.records; DELETE FROM firstwrite.endings").await;
         assert_eq!(session.code(&completing("k", fence, "late")).await, "FW001");
         session.reserve("k").await;
         assert_eq!(session.code(&completing("k", fence, "late")).await, "FW001");
@@ -121,12 +176,15 @@ async fn an_uncertain_key_is_settled_by_its_owner_and_revived_by_nobody() {
                 session.run(&completing(key, fence, "settled")).await;
                 assert_eq!(session.verdict(key).await, "replay");
                 assert_eq!(session.value(&mark).await, "f", "completed is for good");
-                let release = format!("SELECT firstwrite.release('acme', '{key}', {fence})");
-                assert_eq!(session.value(&release).await, "f", "completed is for good");
+                assert_eq!(
+                    session.value(&releasing(key, fence)).await,
+                    "f",
+                    "completed is for good"
+                );
                 assert_eq!(session.verdict(key).await, "replay");
             } else {
-                session.run(&format!("SELECT firstwrite.release('acme', '{key}', {fence})")).await;
-                assert_eq!(session.verdict(key).await, "fresh");
+                session.run(&releasing(key, fence)).await;
+                assert_eq!(session.verdict(key).await, "take over");
             }
         }
     })

@@ -187,13 +187,13 @@ async fn a_redriven_letter_rests_to_the_end(harness: Harness) -> TestResult {
     settled(&harness, failed(&claim_one(&harness).await?, Next::Dead(Cause::Exhausted))).await?;
     harness.advance(Duration::from_secs(9)).await;
     mark(&harness).await?;
-    let passed = Duration::from_secs(60);
+    let passed = Duration::from_mins(1);
     harness.advance(passed).await;
     let store = harness.store();
     let by = sample::audit("mended");
     let redriven = protocol::redrive(outbox(&*store)?, &MessageQuery::default(), 9, &by).await?;
     expect_equal("it is put back", &redriven, &1)?;
-    harness.advance(sample::just_before(REST_AFTER_LOSS - passed)).await;
+    harness.advance(sample::just_before(REST_AFTER_LOSS.saturating_sub(passed))).await;
     expect(claim(&harness, 9).await?.is_empty(), "a delivery may be under way")?;
     harness.advance(sample::TICK).await;
     let claimed = claim_one(&harness).await?;
@@ -207,7 +207,7 @@ async fn a_successor_rests_to_the_end(harness: Harness) -> TestResult {
     let first = claim(&harness, 9).await?;
     expect_equal("one at a time", &first.len(), &1)?;
     mark(&harness).await?;
-    let passed = Duration::from_secs(60);
+    let passed = Duration::from_mins(1);
     harness.advance(passed).await;
     let seen = view(&harness, "1").await?;
     let word = Resolution::Delivered { receipt: receipt("pay_1"), answer: None };
@@ -215,7 +215,7 @@ async fn a_successor_rests_to_the_end(harness: Harness) -> TestResult {
     let by = sample::audit("asked the provider");
     let taken = protocol::resolve(outbox(&*store)?, seen.number, seen.fence, &word, &by).await?;
     expect_equal("the first has arrived", &taken, &ClaimStatus::Current)?;
-    harness.advance(sample::just_before(REST_AFTER_LOSS - passed)).await;
+    harness.advance(sample::just_before(REST_AFTER_LOSS.saturating_sub(passed))).await;
     expect(claim(&harness, 9).await?.is_empty(), "a delivery of the second may be under way")?;
     harness.advance(sample::TICK).await;
     let claimed = claim_one(&harness).await?;
