@@ -41,7 +41,8 @@ impl Rejection {
     const RETRY_AFTER_UNKNOWN: Duration = Duration::from_secs(30);
 
     /// The client sees in `differing` whether it is the same action.
-    const NAMED: &str = "Use a new key for a new request; to retry the first one, send it unchanged.";
+    const NAMED: &str =
+        "Use a new key for a new request; to retry the first one, send it unchanged.";
 
     const ONLY_AUTHORITY: &str = "Only the name of the service (its host or port) differs from the first request. If both \
          names lead to the same service, a new key would carry the action out twice: retry with the \
@@ -327,6 +328,9 @@ mod tests {
             assert_eq!(json["status"], rejection.status().as_u16());
             assert_eq!(json["retryable"], kind.is_retryable());
             assert_eq!(json["safe_new_key"], rejection.is_new_key_safe());
+            // Of every other refusal, an earlier attempt of the action may have run.
+            let is_safe = rejection.kind() == RejectionKind::MethodNotAllowed;
+            assert_eq!(json["safe_new_key"], is_safe, "{}", rejection.kind().code());
             assert_eq!(json["differing"][0], "/a\"b\\\n");
             assert_eq!(json["type"], format!("/.firstwrite/problems/{}", kind.code()));
             assert_eq!(json["error"]["code"], kind.code());
