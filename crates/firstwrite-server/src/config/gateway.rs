@@ -597,6 +597,34 @@ impl TryFrom<String> for Upstream {
 mod tests {
     use crate::config::File;
 
+    fn operations(settings: &str) -> Result<(), String> {
+        let file = File::parse(settings).unwrap();
+        file.gateway.operations(None).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// The API knows a request that is sent again by its key alone.
+    #[test]
+    fn nothing_is_sent_again_where_the_api_sees_no_key() {
+        let settings = |key: &str, place: &str, rule: &str| {
+            format!("[gateway]\nforward_key = '{key}'\n{place}\non_lost_answer = {rule}\n")
+        };
+        let named = "[[gateway.operations]]\noperation = 'POST /a'";
+        for place in ["[gateway.default]", named] {
+            let refused = operations(&settings("nothing", place, "'resend'")).unwrap_err();
+            assert!(
+                refused.contains("forward_key = \"nothing\"")
+                    && refused.contains("on_lost_answer = \"resend\""),
+                "{refused}"
+            );
+            assert!(!refused.contains('\n'), "{refused}");
+            for (key, rule) in
+                [("nothing", "'uncertain'"), ("derived", "'resend'"), ("original", "'resend'")]
+            {
+                assert_eq!(operations(&settings(key, place, rule)), Ok(()));
+            }
+        }
+    }
+
     /// The program accepts the settings that the page shows.
     #[test]
     fn the_settings_in_the_documentation_hold() {
