@@ -16,6 +16,7 @@ use firstwrite_gateway::{
 use serde::{Deserialize, Serialize};
 
 use super::given::{Given, read_file};
+use super::lives;
 use super::{Listen, SPAN_MIN, Span, StoreUrl, UsageError, span_or};
 use crate::telemetry::Collector;
 
@@ -449,6 +450,7 @@ impl GatewaySection {
             let wrong = |what| wrong("gateway.default", what);
             base = section.policy(&base).map_err(wrong)?;
             base_extras = section.extras(&base_extras, &calling).map_err(wrong)?;
+            check_age(&base, &base_extras).map_err(wrong)?;
         }
         let is_open = self.default.as_ref().is_some_and(|section| section.unprotected.is_some());
         let mut operations = if is_open {
@@ -475,6 +477,7 @@ impl GatewaySection {
                 let wrong = |what| wrong(&name, what);
                 let policy = section.policy(&base).map_err(wrong)?;
                 let extras = section.extras(&base_extras, &calling).map_err(wrong)?;
+                check_age(&policy, &extras).map_err(wrong)?;
                 operations.protected(method, &pattern, policy, extras)
             };
         }
@@ -502,6 +505,11 @@ impl GatewaySection {
             |OperationName { method, pattern }| format!("{method} {pattern}"),
         ))
     }
+}
+
+/// Refuses an age that outlives the keys of the operation.
+fn check_age(policy: &Policy, extras: &OperationExtras) -> Result<(), String> {
+    extras.age.as_ref().map_or(Ok(()), |age| age.check_against(lives::of_key(policy)))
 }
 
 /// Refuses room in which the largest body of an operation could never be held: one body may have half of it, and
@@ -622,6 +630,27 @@ mod tests {
             {
                 assert_eq!(operations(&settings(key, place, rule)), Ok(()));
             }
+        }
+    }
+
+    /// A recorded request is refused for its age for as long as its key may be free.
+    #[test]
+    fn no_request_is_young_enough_to_run_again_after_its_key_was_forgotten() {
+        let settings = |max: &str, more: &str| {
+            format!("[gateway.default]\nage = {{ header = 'x-at', max = '{max}' }}\n{more}")
+        };
+        for (max, more, fits) in [
+            ("55m", "retention = '1h'", true),
+            ("55m 1s", "retention = '1h'", false),
+            ("1h 55m", "retention = '1h'\nafter_retention = { refuse = '1h' }", true),
+            ("1h 56m", "retention = '1h'\nafter_retention = { refuse = '1h' }", false),
+            // A named operation has the age of the others.
+            ("55m", "[[gateway.operations]]\noperation = 'POST /a'\nretention = '30m'", false),
+        ] {
+            let checked = operations(&settings(max, more));
+            assert_eq!(checked.is_ok(), fits, "{max} {more}: {checked:?}");
+            let names = |why: &String| why.contains("age.max") && why.contains("retention");
+            assert!(checked.err().iter().all(names));
         }
     }
 
