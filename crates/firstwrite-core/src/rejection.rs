@@ -289,7 +289,8 @@ impl Rejection {
 
 impl From<KeyError> for Rejection {
     fn from(error: KeyError) -> Self {
-        Self::new(RejectionKind::KeyInvalid).detail(error.to_string())
+        let kind = RejectionKind::KeyInvalid;
+        Self::new(kind).detail(format!("{error}. {}", kind.detail()))
     }
 }
 
@@ -318,6 +319,12 @@ fn push_string(json: &mut String, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_key_is_told_with_what_to_do() {
+        let json = Rejection::from(KeyError::Several).to_json();
+        assert!(json.contains("more than one key") && json.contains("keep the key"), "{json}");
+    }
 
     #[test]
     fn every_kind_has_a_document_that_is_json() {

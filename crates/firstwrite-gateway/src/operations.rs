@@ -169,7 +169,7 @@ impl Operations {
         if key == ForwardedKey::Nothing && self.policies.known().iter().any(resends) {
             return Err(
                 "with forward_key = \"nothing\" the API cannot recognise what on_lost_answer = \"resend\" sends \
-                        it again, and would carry it out twice: set forward_key = \"derived\" or \"original\", or \
+                        again, and would carry it out twice: set forward_key = \"derived\" or \"original\", or \
                         leave \"resend\" away",
             );
         }
