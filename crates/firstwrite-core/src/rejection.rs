@@ -289,7 +289,8 @@ impl Rejection {
 
 impl From<KeyError> for Rejection {
     fn from(error: KeyError) -> Self {
-        Self::new(RejectionKind::KeyInvalid).detail(error.to_string())
+        let kind = RejectionKind::KeyInvalid;
+        Self::new(kind).detail(format!("{error}. {}", kind.detail()))
     }
 }
 
@@ -320,6 +321,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_wrong_with_a_key_is_told_with_what_to_do() {
+        let json = Rejection::from(KeyError::Several).to_json();
+        assert!(json.contains("more than one key") && json.contains("keep the key"), "{json}");
+    }
+
+    #[test]
     fn every_kind_has_a_document_that_is_json() {
         for kind in RejectionKind::ALL {
             let rejection = Rejection::new(kind).differing(vec!["/a\"b\\\n".to_owned()]);
@@ -328,6 +335,9 @@ mod tests {
             assert_eq!(json["status"], rejection.status().as_u16());
             assert_eq!(json["retryable"], kind.is_retryable());
             assert_eq!(json["safe_new_key"], rejection.is_new_key_safe());
+            // Of every other refusal, an earlier attempt of the action may have run.
+            let is_safe = rejection.kind() == RejectionKind::MethodNotAllowed;
+            assert_eq!(json["safe_new_key"], is_safe, "{}", rejection.kind().code());
             assert_eq!(json["differing"][0], "/a\"b\\\n");
             assert_eq!(json["type"], format!("/.firstwrite/problems/{}", kind.code()));
             assert_eq!(json["error"]["code"], kind.code());

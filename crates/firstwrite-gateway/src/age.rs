@@ -32,12 +32,29 @@ pub struct Signed {
     pub secret: Vec<u8>,
 }
 
-/// Clocks of two machines differ by less.
+/// Greatest lead of a client's clock. Clocks of two machines differ by less.
 const AHEAD_MAX: Duration = Duration::from_mins(5);
 /// Numbers from here on are milliseconds, smaller ones seconds: as seconds, this is the year 5138.
 const SECONDS_MAX: u64 = 100_000_000_000;
 
 impl AgeLimit {
+    /// Refuses a limit that lets a recorded request in after its key is free again, `free_after` its answer. The
+    /// timestamp may have been ahead by as much as clocks may differ.
+    pub fn check_against(&self, free_after: Duration) -> Result<(), String> {
+        if self.max.saturating_add(AHEAD_MAX) <= free_after {
+            return Ok(());
+        }
+        Err(format!(
+            "age.max is {}, and a key is free again after {} (retention and what after_retention adds): with the {} \
+             that a timestamp may be ahead, a recorded request would be carried out again after its key was \
+             forgotten; make age.max at most {}, or retention longer",
+            humantime::format_duration(self.max),
+            humantime::format_duration(free_after),
+            humantime::format_duration(AHEAD_MAX),
+            humantime::format_duration(free_after.saturating_sub(AHEAD_MAX)),
+        ))
+    }
+
     /// Refuses a request that is too old, or does not say how old it is.
     pub(crate) fn check(&self, request: &Parts, now: SystemTime) -> Result<(), Rejection> {
         let too_old =

@@ -66,8 +66,11 @@ pub enum GatewayError {
 pub enum Drained {
     /// All requests under way ended.
     All,
-    /// Time ran out; requests that were cut off are left to their lease.
-    CutOff,
+    /// Time ran out; requests were cut off.
+    CutOff {
+        /// Attempts among them, whose keys are left to their leases.
+        attempts: usize,
+    },
 }
 
 impl Gateway {
@@ -137,6 +140,11 @@ impl Gateway {
 
     /// Accepts nothing more, and lets what is under way end within `drain`.
     pub async fn stop(self, drain: Duration) -> Drained {
+        self.stop_unless(drain, std::future::pending()).await
+    }
+
+    /// The same, unless `hurried` is done earlier: then what is under way is cut off.
+    pub async fn stop_unless(self, drain: Duration, hurried: impl Future<Output = ()>) -> Drained {
         let Self { current, former, background, stop, mut serving, worker_threads, .. } = self;
         background.into_inner().unwrap_or_else(PoisonError::into_inner).task.abort();
         // Without a receiver, it has stopped already.
@@ -148,16 +156,20 @@ impl Gateway {
                 tracing::error!(%error, "serving ended in a panic");
             }
             // An attempt goes on when its caller has hung up.
-            for stack in stacks {
+            for stack in &stacks {
                 stack.drained().await;
             }
         };
-        let drained = match timeout(drain, draining).await {
-            Ok(()) => Drained::All,
-            Err(_elapsed) => {
-                serving.abort();
-                Drained::CutOff
-            }
+        let is_drained = tokio::select! {
+            drained = timeout(drain, draining) => drained.is_ok(),
+            () = hurried => false,
+        };
+        let drained = if is_drained {
+            Drained::All
+        } else {
+            serving.abort();
+            let attempts = stacks.iter().map(|stack| stack.attempts_under_way()).sum();
+            Drained::CutOff { attempts }
         };
         // Attempts run on them whose connections have ended.
         drop(worker_threads);

@@ -181,6 +181,14 @@ impl Operations {
                         \"derived\", or leave the probe away",
             );
         }
+        let resends = |policy: &Arc<Policy>| policy.on_lost_answer == OnLostAnswer::Resend;
+        if key == ForwardedKey::Nothing && self.policies.known().iter().any(resends) {
+            return Err(
+                "with forward_key = \"nothing\" the API cannot recognise what on_lost_answer = \"resend\" sends \
+                        again, and would carry it out twice: set forward_key = \"derived\" or \"original\", or \
+                        leave \"resend\" away",
+            );
+        }
         Ok(())
     }
 

@@ -121,6 +121,11 @@ impl Stack {
         drained.poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
+    /// Returns the number of attempts under way.
+    pub(crate) fn attempts_under_way(&self) -> usize {
+        self.layer.attempts_under_way()
+    }
+
     /// Waits until no attempt is under way.
     pub(crate) async fn drained(&self) {
         self.layer.drained().await;

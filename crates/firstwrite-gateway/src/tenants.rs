@@ -141,9 +141,16 @@ impl Tenants {
 
     /// Returns what names callers, in the order in which it is asked. With another list, callers are other tenants,
     /// to whom keys that they used are new. Without secrets, and without what changes nobody's name: keys of
-    /// issuers, tables of API keys, addresses of proxies.
+    /// issuers, tables of API keys.
     pub fn naming(&self, with_principals: bool) -> Vec<String> {
         self.naming.iter().map(|naming| naming.text(with_principals)).collect()
+    }
+
+    /// Returns where the credentials of each source stand, as far as a caller may be another tenant when they are
+    /// read elsewhere: the places and beginnings of API keys, and the addresses of proxies where a caller from
+    /// another one is not refused.
+    pub fn places(&self) -> Vec<String> {
+        self.naming.iter().filter_map(Naming::place).map(str::to_owned).collect()
     }
 
     /// Returns true if some callers are verified here, so that others must not crowd them out.

@@ -75,6 +75,8 @@ pub(crate) enum Exit {
     Held = 5,
     Unsafe = 6,
     Found = 7,
+    /// As a shell reports a process that Ctrl-C ended: 128 and the number of SIGINT.
+    Interrupted = 130,
 }
 
 /// A command, checked and resolved, that has not begun.

@@ -254,11 +254,10 @@ pub(crate) async fn remembered_forward_key(store: &dyn Store) -> Option<ForwardK
 }
 
 pub(crate) fn run(settings: Settings) -> anyhow::Result<Exit> {
-    opening::service_runtime()?.block_on(serve(settings))?;
-    Ok(Exit::Done)
+    opening::service_runtime()?.block_on(serve(settings))
 }
 
-async fn serve(settings: Settings) -> anyhow::Result<()> {
+async fn serve(settings: Settings) -> anyhow::Result<Exit> {
     let Settings {
         mut listening,
         connections_max,
@@ -311,18 +310,24 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         operator.drain();
     }
     tracing::info!(?drain, "stopping: no new requests, those under way may end");
-    tokio::select! {
-        drained = gateway.stop(drain) => match drained {
-            Drained::All => {}
-            Drained::CutOff => {
-                tracing::warn!("requests were still under way; their keys are left to their leases");
-            }
-        },
-        // A second signal means that the operator does not want to wait.
-        () = signals.received() => {}
+    let mut is_hurried = false;
+    let hurried = async {
+        signals.hurried().await;
+        is_hurried = true;
+    };
+    if let Drained::CutOff { attempts } = gateway.stop_unless(drain, hurried).await {
+        tracing::warn!(
+            attempts,
+            is_hurried,
+            "requests were still under way and are cut off; the keys of the attempts among them are left to \
+             their leases"
+        );
+    }
+    if is_hurried {
+        return Ok(Exit::Interrupted);
     }
     worker.stop().await;
-    Ok(())
+    Ok(Exit::Done)
 }
 
 /// Says what else an operator should know of a start.

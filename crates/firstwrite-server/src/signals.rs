@@ -54,6 +54,25 @@ impl Signals {
         }
     }
 
+    /// Waits for Ctrl-C in a process that is ending already. A further SIGTERM changes nothing: supervisors repeat
+    /// it, and what is under way must not be cut off by that.
+    pub(crate) async fn hurried(&mut self) {
+        #[cfg(unix)]
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => return,
+                _ = self.terminate.recv() => tracing::warn!(
+                    "SIGTERM once more changes nothing: what is under way ends first; Ctrl-C (SIGINT) cuts it off"
+                ),
+                _ = self.hangup.recv() => {
+                    tracing::warn!("SIGHUP changes nothing: the process is ending");
+                }
+            }
+        }
+        #[cfg(not(unix))]
+        self.received().await;
+    }
+
     /// Waits for Ctrl-C or SIGTERM, for a process that reads its settings at its start alone: SIGHUP is answered in
     /// the log.
     pub(crate) async fn received(&mut self) {

@@ -74,7 +74,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
                 };
                 turn::say(&looked_after, delivered, settings.format)?;
             }
-            Turns::UntilTold => until_told(store, deliver, settings).await?,
+            Turns::UntilTold => return until_told(store, deliver, settings).await,
         }
         Ok(Exit::Done)
     })
@@ -95,7 +95,7 @@ async fn until_told(
     store: Arc<dyn Store>,
     deliver: Option<Deliver>,
     settings: &Settings,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Exit> {
     let mut signals = Signals::listen()?;
     let Schedule { sweep_every, reap_every, upkeep_every } = settings.schedule;
     let mut worker = Worker::start(Arc::clone(&store), settings.schedule);
@@ -112,9 +112,10 @@ async fn until_told(
     signals.received().await;
     tracing::info!("stopping: the turns and deliveries in hand end first");
     tokio::select! {
-        () = worker.stop() => {}
-        // A second signal means that the operator does not want to wait; the next worker does what is cut off.
-        () = signals.received() => {}
+        () = worker.stop() => Ok(Exit::Done),
+        () = signals.hurried() => {
+            tracing::warn!("the turns and deliveries in hand are cut off; the next worker does them");
+            Ok(Exit::Interrupted)
+        }
     }
-    Ok(())
 }

@@ -173,6 +173,11 @@ impl Running {
         let attempts = self.attempts();
         attempts.values().next().map(Follow::behind)
     }
+
+    /// Returns the number of attempts of this process.
+    pub(crate) fn count(&self) -> usize {
+        self.attempts().len()
+    }
 }
 
 impl Lead {

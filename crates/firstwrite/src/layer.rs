@@ -275,6 +275,11 @@ impl IdempotencyLayer {
         }
     }
 
+    /// Returns the number of attempts under way: what an end of the process now leaves to leases.
+    pub fn attempts_under_way(&self) -> usize {
+        self.shared.running.count()
+    }
+
     /// Says whether this layer can carry `policy` out.
     pub fn check(&self, policy: &Policy) -> Result<(), PolicyMismatch> {
         policy.check().map_err(PolicyMismatch::Contradictory)?;

@@ -149,7 +149,14 @@ fn describe(found: &Found) -> Response<ResponseBody> {
             document.insert("detail".to_owned(), json!(detail));
             respond::document(&Value::Object(document))
         }
-        State::Completed { retained_until, .. } if retained_until <= now => unknown(),
+        // As a request under the key is answered.
+        State::Completed { retained_until, .. } if retained_until <= now => {
+            if record.retention.refuses_spent {
+                respond::rejection(&Rejection::new(RejectionKind::KeyExpired))
+            } else {
+                unknown()
+            }
+        }
         State::Completed { outcome, .. } if outcome.is_interim => {
             document.insert("state".to_owned(), json!("interim"));
             document.insert("outcome".to_owned(), describe_outcome(outcome));

@@ -158,12 +158,14 @@ impl RejectionKind {
     /// Returns true if sending the action under a new key cannot carry it out twice.
     ///
     /// True only where no request for this action can have run before. A 401, 413, 414, 429 or 503 tells nothing
-    /// about earlier attempts; without a key the action may have run while keys were optional; and the request
-    /// that a reused key stands for may be the same action, sent with another timestamp.
+    /// about earlier attempts; without a key the action may have run while keys were optional; under a key that is
+    /// sent amiss now it may have run before a proxy doubled the header, or while the operation was not protected;
+    /// and the request that a reused key stands for may be the same action, sent with another timestamp.
     pub fn is_new_key_safe(self) -> bool {
         match self {
-            Self::KeyInvalid | Self::MethodNotAllowed => true,
+            Self::MethodNotAllowed => true,
             Self::KeyMissing
+            | Self::KeyInvalid
             | Self::BodyTooLarge
             | Self::TargetTooLong
             | Self::KeyReused

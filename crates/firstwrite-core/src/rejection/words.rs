@@ -45,7 +45,8 @@ impl RejectionKind {
                  action, and send the same value when you retry it."
             }
             Self::KeyInvalid => {
-                "Send one Idempotency-Key of 1 to 255 visible ASCII characters, quoted or bare."
+                "Send one Idempotency-Key of 1 to 255 visible ASCII characters, quoted or bare. Mend the header \
+                 and keep the key: an earlier attempt under it may have been carried out."
             }
             Self::KeyReused => {
                 "Check first whether this is the same action as the first request, perhaps at another host or \

@@ -1,16 +1,31 @@
 //! What names tenants, as a store may remember it: after a change, callers are other tenants than before, and
 //! keys that were used run again.
 
+use std::collections::BTreeSet;
+
 use ring::hmac;
 
-use super::settings::{AuthorizationSettings, Settings, SettingsError, Source};
+use super::settings::{
+    Anonymous, ApiKeySettings, AuthorizationSettings, Carrier, CertificateSettings, HeaderSettings,
+    JwtSettings, Settings, SettingsError, SingleSettings, Source,
+};
 
-/// A source, as far as it decides how its callers are named. Tables of API keys, keys of issuers and addresses of
-/// proxies are left out: they change without another name for anybody.
+/// A source, as far as it decides how its callers are named, and which callers are its own. Tables of API keys and
+/// keys of issuers are left out: they change without another name for anybody.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Naming {
     tenant: String,
     principal: String,
+    /// Where its credentials stand: a caller whose credential is read no more is another source's, or anonymous.
+    place: Option<Place>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// It decides whatever else there is: a request may hold several credentials.
+    Always(String),
+    /// Callers from elsewhere are refused where nothing else names them.
+    BesideOthers(String),
 }
 
 /// Tells secrets apart, and is too short to find one by trying.
@@ -18,10 +33,11 @@ const TAG_BYTES: usize = 2;
 
 /// Returns what the sources go by, in their order; issuers, which are asked together, at the place of the first.
 pub(super) fn of(settings: &Settings) -> Result<Vec<Naming>, SettingsError> {
+    let Settings { anonymous, sources } = settings;
     let mut all = Vec::new();
     let mut issuers = Vec::new();
     let mut place = 0;
-    for source in &settings.sources {
+    for source in sources {
         let naming = Naming::of(source)?;
         if matches!(source, Source::Jwt(_)) {
             place = if issuers.is_empty() { all.len() } else { place };
@@ -32,49 +48,85 @@ pub(super) fn of(settings: &Settings) -> Result<Vec<Naming>, SettingsError> {
     }
     issuers.sort_unstable_by(|one, other| one.tenant.cmp(&other.tenant));
     all.splice(place..place, issuers);
+    // Behind the last source there are anonymous callers only. Where they are let in or not names nobody else.
+    if *anonymous == Anonymous::Never
+        && let Some(last) = all.last_mut()
+        && matches!(last.place, Some(Place::BesideOthers(_)))
+    {
+        last.place = None;
+    }
     Ok(all)
 }
 
 impl Naming {
+    /// Each setting is placed here: it names tenants, or has `_` because its change refuses callers or lets in those
+    /// who were refused.
     fn of(source: &Source) -> Result<Self, SettingsError> {
-        let (tenant, principal) = match source {
-            Source::Single(_) => ("single".to_owned(), String::new()),
-            Source::Authorization(settings) => (authorization(settings)?, String::new()),
-            Source::Jwt(jwt) => {
-                let prefix = jwt.namespace.as_deref().unwrap_or_default();
-                let tenant = format!("jwt of {} by {}{}", jwt.issuer, jwt.tenant, within(prefix));
-                (tenant, jwt.principal.clone())
+        let (tenant, principal, place) = match source {
+            Source::Single(SingleSettings {}) => ("single".to_owned(), String::new(), None),
+            Source::Authorization(settings) => (authorization(settings)?, String::new(), None),
+            Source::Jwt(JwtSettings {
+                issuer,
+                tenant,
+                principal,
+                namespace,
+                audience: _,
+                algorithms: _,
+                jwks: _,
+                leeway: _,
+                types: _,
+            }) => {
+                let prefix = within(namespace.as_deref().unwrap_or_default());
+                (format!("jwt of {issuer} by {tenant}{prefix}"), principal.clone(), None)
             }
-            Source::ApiKeys(_) => ("api-keys".to_owned(), String::new()),
-            Source::Header(header) => {
-                let name = header.tenant.to_ascii_lowercase();
-                let principal = header.principal.as_deref().unwrap_or_default();
-                (
-                    format!("header {name}{}", within(&header.namespace)),
-                    principal.to_ascii_lowercase(),
-                )
+            Source::ApiKeys(ApiKeySettings { accept, header, starts_with, keys: _, table: _ }) => {
+                let place = keys_place(accept, header.as_deref(), starts_with);
+                ("api-keys".to_owned(), String::new(), Some(Place::Always(place)))
             }
-            Source::Certificate(certificate) => {
-                let prefix = within(&certificate.namespace);
-                let principal = certificate.principal.map(|name| format!("{name:?}"));
-                let tenant = format!("certificate by {:?}{prefix}", certificate.tenant);
-                (tenant, principal.unwrap_or_default())
+            Source::Header(HeaderSettings { tenant, principal, peers, namespace }) => {
+                let name = tenant.to_ascii_lowercase();
+                let peers: BTreeSet<&str> = peers.iter().map(String::as_str).collect();
+                let peers = peers.into_iter().collect::<Vec<_>>().join(", ");
+                let place = Place::BesideOthers(format!("header {name} from {peers}"));
+                let principal = principal.as_deref().unwrap_or_default().to_ascii_lowercase();
+                (format!("header {name}{}", within(namespace)), principal, Some(place))
+            }
+            Source::Certificate(CertificateSettings { tenant, principal, namespace }) => {
+                let principal = principal.map(|name| format!("{name:?}")).unwrap_or_default();
+                (format!("certificate by {tenant:?}{}", within(namespace)), principal, None)
             }
         };
-        Ok(Self { tenant, principal })
+        Ok(Self { tenant, principal, place })
     }
 
     pub(super) fn text(&self, with_principal: bool) -> String {
-        let Self { tenant, principal } = self;
+        let Self { tenant, principal, place: _ } = self;
         if with_principal && !principal.is_empty() {
             return format!("{tenant}, principal by {principal}");
         }
         tenant.clone()
     }
+
+    pub(super) fn place(&self) -> Option<&str> {
+        match self.place.as_ref()? {
+            Place::Always(text) | Place::BesideOthers(text) => Some(text),
+        }
+    }
+}
+
+/// Where API keys stand. A credential that is none for its place or its beginning is left to other sources.
+fn keys_place(accept: &[Carrier], header: Option<&str>, starts_with: &str) -> String {
+    let takes = |carrier, name: &str| accept.contains(&carrier).then(|| name.to_owned());
+    let header = header.map(|name| format!("header {}", name.to_ascii_lowercase()));
+    let places = [takes(Carrier::Bearer, "bearer"), takes(Carrier::Basic, "basic"), header];
+    let places = places.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    format!("api-keys in {places}, beginning with {starts_with:?}")
 }
 
 fn authorization(settings: &AuthorizationSettings) -> Result<String, SettingsError> {
-    let Some(secret) = &settings.secret else { return Ok("authorization".to_owned()) };
+    // What is not accepted is refused, and left to no other source.
+    let AuthorizationSettings { secret, accept_changing: _ } = settings;
+    let Some(secret) = secret else { return Ok("authorization".to_owned()) };
     let secret = secret.text("secret")?.trim_end();
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
     let tag = hmac::sign(&key, b"firstwrite: which secret names tenants");
@@ -87,44 +139,4 @@ fn within(namespace: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::Tenants;
-    use super::super::settings::Settings;
-
-    /// How a gateway with these sources names its callers.
-    fn naming(sources: &str) -> Vec<String> {
-        let settings: Settings = toml::from_str(sources).unwrap();
-        let tenants = Tenants::new(&settings, || std::time::UNIX_EPOCH).unwrap();
-        tenants.naming(true)
-    }
-
-    #[test]
-    fn another_way_to_name_callers_is_another_text() {
-        let secret = |text: &str| {
-            let secret = text.repeat(32);
-            format!("sources = [{{ kind = 'authorization', secret = {{ text = '{secret}' }} }}]")
-        };
-        let header = |more: &str| {
-            format!(
-                "sources = [{{ kind = 'header', tenant = 'X-Tenant', peers = ['10.0.0.1'] {more} }}]"
-            )
-        };
-        let all = [
-            naming("sources = [{ kind = 'single' }]"),
-            naming("sources = [{ kind = 'authorization' }]"),
-            naming(&secret("a")),
-            naming(&secret("b")),
-            naming(&header("")),
-            naming(&header(", namespace = 'corp:'")),
-            naming(&header(", principal = 'x-user'")),
-        ];
-        for (index, one) in all.iter().enumerate() {
-            assert!(!all[..index].contains(one), "{one:?}");
-            assert!(!one[0].contains("aaa"), "{one:?}");
-        }
-        let moved = header("").replace("10.0.0.1", "10.0.0.2").replace("X-Tenant", "x-tenant");
-        assert_eq!(naming(&moved), ["header x-tenant"]);
-        let open = "sources = [{ kind = 'authorization', accept_changing = true }]";
-        assert_eq!(naming(open), ["authorization"]);
-    }
-}
+mod tests;

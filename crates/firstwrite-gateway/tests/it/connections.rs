@@ -126,7 +126,8 @@ async fn an_attempt_whose_caller_has_hung_up_is_still_under_way() {
     // The connection has ended; what it began has not.
     let mut idle = Client::connect(gateway.address()).await;
     assert_eq!(idle.ask(&post("k", "{}")).await.code(), "in-progress");
-    assert_eq!(gateway.stop(Duration::from_millis(200)).await, Drained::CutOff);
+    let cut_off = Drained::CutOff { attempts: 1 };
+    assert_eq!(gateway.stop(Duration::from_millis(200)).await, cut_off);
 }
 
 #[tokio::test]
@@ -152,7 +153,7 @@ async fn stopping_lets_an_attempt_end_whose_caller_has_hung_up() {
 /// An attempt goes on under the rules that it began with.
 #[tokio::test]
 async fn stopping_waits_for_attempts_from_before_a_reload() {
-    for (releases, drained) in [(1, Drained::CutOff), (2, Drained::All)] {
+    for (releases, drained) in [(1, Drained::CutOff { attempts: 1 }), (2, Drained::All)] {
         let (upstream, store) = (Upstream::start().await, Arc::new(memory_store()));
         upstream.does(Script::AnswerLater(answer("201 Created", "", "made")));
         let gateway = start_on(Arc::clone(&store), rules(&[&upstream])).await;
@@ -188,7 +189,20 @@ async fn stopping_has_a_deadline() {
     let mut busy = Client::connect(gateway.address()).await;
     busy.send(&post("k", "{}")).await;
     upstream.arrived().await;
-    assert_eq!(gateway.stop(Duration::from_millis(20)).await, Drained::CutOff);
+    let cut_off = Drained::CutOff { attempts: 1 };
+    assert_eq!(gateway.stop(Duration::from_millis(20)).await, cut_off);
+}
+
+#[tokio::test]
+async fn stopping_in_a_hurry_does_not_wait_and_counts_what_it_cuts_off() {
+    let upstream = Upstream::start().await;
+    upstream.does(Script::AnswerLater(answer("201 Created", "", "made")));
+    let gateway = start(rules(&[&upstream])).await;
+    let mut busy = Client::connect(gateway.address()).await;
+    busy.send(&post("k", "{}")).await;
+    upstream.arrived().await;
+    let stopped = gateway.stop_unless(Duration::MAX, std::future::ready(()));
+    assert_eq!(stopped.await, Drained::CutOff { attempts: 1 });
 }
 
 #[tokio::test]

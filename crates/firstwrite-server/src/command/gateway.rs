@@ -27,7 +27,7 @@ Without a config file every POST needs an Idempotency-Key, and anything but a PO
 through. Stops on SIGTERM when what is under way has ended, and reads its config file
 again on SIGHUP.
 
-Exit codes: 0 stopped, 1 failed, 2 wrong usage.";
+Exit codes: 0 stopped, 1 failed, 2 wrong usage, 130 cut off by Ctrl-C while it ended.";
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct GatewayFlags {

@@ -40,7 +40,7 @@ Messages are delivered to the destinations in the config file, one section each:
 Any number of workers may run on one PostgreSQL store. A SQLite file belongs to one
 process: a service that holds it open runs the loops itself.
 
-Exit codes: 0 stopped or done, 1 failed, 2 wrong usage.";
+Exit codes: 0 stopped or done, 1 failed, 2 wrong usage, 130 cut off by Ctrl-C while it ended.";
 
 pub(super) const MIGRATE_EXAMPLES: &str = "\
 Examples:

@@ -455,6 +455,7 @@ impl GatewaySection {
             let wrong = |what| wrong("gateway.default", what);
             base = section.policy(&base).map_err(wrong)?;
             base_extras = section.extras(&base_extras, &calling).map_err(wrong)?;
+            check_age(&base, &base_extras).map_err(wrong)?;
         }
         let base_dedupe = self.default.as_ref().and_then(|section| section.dedupe_for(None));
         check_life(base_dedupe, &base).map_err(|what| wrong("gateway.default", what))?;
@@ -484,6 +485,7 @@ impl GatewaySection {
                 let policy = section.policy(&base).map_err(wrong)?;
                 check_life(section.dedupe_for(base_dedupe), &policy).map_err(wrong)?;
                 let extras = section.extras(&base_extras, &calling).map_err(wrong)?;
+                check_age(&policy, &extras).map_err(wrong)?;
                 operations.protected(method, &pattern, policy, extras)
             };
         }
@@ -524,6 +526,11 @@ fn check_life(dedupe_for: Option<Duration>, policy: &Policy) -> Result<(), Strin
         }
         Some(_) | None => Ok(()),
     }
+}
+
+/// Refuses an age that outlives the keys of the operation.
+fn check_age(policy: &Policy, extras: &OperationExtras) -> Result<(), String> {
+    extras.age.as_ref().map_or(Ok(()), |age| age.check_against(key_life(policy)))
 }
 
 /// Refuses room in which the largest body of an operation could never be held: one body may have half of it, and
@@ -618,6 +625,55 @@ impl TryFrom<String> for Upstream {
 #[cfg(test)]
 mod tests {
     use crate::config::File;
+
+    fn operations(settings: &str) -> Result<(), String> {
+        let file = File::parse(settings).unwrap();
+        file.gateway.operations(None).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// The API knows a request that is sent again by its key alone.
+    #[test]
+    fn nothing_is_sent_again_where_the_api_sees_no_key() {
+        let settings = |key: &str, place: &str, rule: &str| {
+            format!("[gateway]\nforward_key = '{key}'\n{place}\non_lost_answer = {rule}\n")
+        };
+        let named = "[[gateway.operations]]\noperation = 'POST /a'";
+        for place in ["[gateway.default]", named] {
+            let refused = operations(&settings("nothing", place, "'resend'")).unwrap_err();
+            assert!(
+                refused.contains("forward_key = \"nothing\"")
+                    && refused.contains("on_lost_answer = \"resend\""),
+                "{refused}"
+            );
+            assert!(!refused.contains('\n'), "{refused}");
+            for (key, rule) in
+                [("nothing", "'uncertain'"), ("derived", "'resend'"), ("original", "'resend'")]
+            {
+                assert_eq!(operations(&settings(key, place, rule)), Ok(()));
+            }
+        }
+    }
+
+    /// A recorded request is refused for its age for as long as its key may be free.
+    #[test]
+    fn no_request_is_young_enough_to_run_again_after_its_key_was_forgotten() {
+        let settings = |max: &str, more: &str| {
+            format!("[gateway.default]\nage = {{ header = 'x-at', max = '{max}' }}\n{more}")
+        };
+        for (max, more, fits) in [
+            ("55m", "retention = '1h'", true),
+            ("55m 1s", "retention = '1h'", false),
+            ("1h 55m", "retention = '1h'\nafter_retention = { refuse = '1h' }", true),
+            ("1h 56m", "retention = '1h'\nafter_retention = { refuse = '1h' }", false),
+            // A named operation has the age of the others.
+            ("55m", "[[gateway.operations]]\noperation = 'POST /a'\nretention = '30m'", false),
+        ] {
+            let checked = operations(&settings(max, more));
+            assert_eq!(checked.is_ok(), fits, "{max} {more}: {checked:?}");
+            let names = |why: &String| why.contains("age.max") && why.contains("retention");
+            assert!(checked.err().iter().all(names));
+        }
+    }
 
     /// The program accepts the settings that the page shows.
     #[test]

@@ -24,7 +24,7 @@ impl File {
     }
 }
 
-/// Returns the time after which a key is free again.
+/// Returns the time from an answer until its key is free again.
 pub(super) fn key_life(policy: &Policy) -> Duration {
     match policy.after_retention {
         AfterRetention::Fresh => policy.retention,

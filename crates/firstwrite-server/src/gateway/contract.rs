@@ -16,6 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::ForwardKey;
 
+mod bindings;
+
+use bindings::Bindings;
+
 /// Reaction to settings that are not those of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Changed {
@@ -38,6 +42,9 @@ pub(super) struct Contract {
     /// What names callers; none in notes from before it was kept.
     #[serde(default)]
     tenants: Option<Vec<String>>,
+    /// Where the credentials of callers stand; none in notes from before it was kept.
+    #[serde(default)]
+    places: Option<Vec<String>>,
 }
 
 const KIND: &str = "gateway";
@@ -54,6 +61,7 @@ impl Contract {
             }
             .to_owned(),
             tenants: Some(rules.tenants.naming(binds_others || binds.values().any(|is| *is))),
+            places: Some(rules.tenants.places()),
             binds_others,
             binds,
         }
@@ -132,19 +140,7 @@ impl Contract {
             let (was, is) = (&known.forward_key, &self.forward_key);
             all.push(format!("forward_key was \"{was}\" and is \"{is}\""));
         }
-        let says = |bound| if bound { "bound" } else { "not bound" };
-        let mut differs = |name: &str, was: bool, is: bool| {
-            if was != is {
-                let (was, is) = (says(was), says(is));
-                all.push(format!("keys of {name} were {was} to principals and are {is}"));
-            }
-        };
-        differs("operations without a section", known.binds_others, self.binds_others);
-        let names: std::collections::BTreeSet<_> =
-            known.binds.keys().chain(self.binds.keys()).collect();
-        for name in names {
-            differs(name, known.binds(name), self.binds(name));
-        }
+        all.extend(self.bindings().differences(&known.bindings()));
         if let (Some(was), Some(is)) = (&known.tenants, &self.tenants)
             && !is_extended(was, is)
         {
@@ -154,11 +150,21 @@ impl Contract {
                 is.join("; ")
             ));
         }
+        if let (Some(was), Some(is)) = (&known.places, &self.places)
+            && was != is
+        {
+            let said = |places: &[String]| match places {
+                [] => "wherever they stand".to_owned(),
+                places => places.join("; "),
+            };
+            let (was, is) = (said(was), said(is));
+            all.push(format!("credentials of tenants were taken from {was} and are from {is}"));
+        }
         all
     }
 
-    fn binds(&self, name: &str) -> bool {
-        self.binds.get(name).copied().unwrap_or(self.binds_others)
+    fn bindings(&self) -> Bindings<'_> {
+        Bindings::new(self.binds_others, &self.binds)
     }
 }
 
@@ -182,116 +188,4 @@ fn is_extended(was: &[String], is: &[String]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use firstwrite_core::{MemoryStore, Timestamp};
-
-    use super::*;
-
-    fn contract(forward_key: &str, binds_others: bool, binds: &[(&str, bool)]) -> Contract {
-        let binds = binds.iter().map(|(name, is)| ((*name).to_owned(), *is)).collect();
-        let (service, forward_key) = (String::new(), forward_key.to_owned());
-        Contract { service, forward_key, binds_others, binds, tenants: None }
-    }
-
-    fn memory() -> Arc<dyn Store> {
-        Arc::new(MemoryStore::new(|| Timestamp::from_millis(0)))
-    }
-
-    fn naming(tenants: &[&str]) -> Contract {
-        let tenants = tenants.iter().map(|text| (*text).to_owned()).collect();
-        Contract { tenants: Some(tenants), ..contract("derived", false, &[]) }
-    }
-
-    #[tokio::test]
-    async fn the_key_that_is_passed_on_is_told_where_there_is_one_service() {
-        let store = [memory()];
-        assert_eq!(Contract::forward_key_of(&*store[0]).await, None);
-        contract("original", false, &[]).keep(&store, Changed::Refuse).await.unwrap();
-        assert_eq!(Contract::forward_key_of(&*store[0]).await, Some(ForwardKey::Original));
-        contract("nothing", false, &[]).keep(&store, Changed::Accept).await.unwrap();
-        assert_eq!(Contract::forward_key_of(&*store[0]).await, Some(ForwardKey::Nothing));
-        let other = Contract { service: "other".into(), ..contract("nothing", false, &[]) };
-        other.keep(&store, Changed::Refuse).await.unwrap();
-        assert_eq!(Contract::forward_key_of(&*store[0]).await, None, "two services");
-    }
-
-    #[tokio::test]
-    async fn other_names_for_callers_are_refused_until_they_are_accepted() {
-        let store = [memory()];
-        // A note from before names were kept.
-        let former = contract("derived", false, &[]);
-        former.keep(&store, Changed::Refuse).await.unwrap();
-        let mut last = naming(&["api-keys", "jwt of a by sub"]);
-        last.keep(&store, Changed::Refuse).await.unwrap();
-        let more = naming(&["api-keys", "jwt of a by sub", "jwt of b by sub"]);
-        more.keep(&store, Changed::Refuse).await.unwrap();
-        last = more;
-        for other in [
-            &["authorization"][..],
-            &["api-keys", "jwt of a by sub"],
-            &["api-keys", "jwt of a by sub", "jwt of b by sub", "authorization"],
-            &["jwt of a by sub", "jwt of b by sub", "api-keys"],
-            &["api-keys", "jwt of a by /org", "jwt of b by sub"],
-            &["authorization keyed by secret 1234"],
-            &["authorization"],
-            &["jwt of a by sub"],
-        ] {
-            let other = naming(other);
-            let refused = other.keep(&store, Changed::Refuse).await.unwrap_err().to_string();
-            assert!(refused.contains("tenants were named by"), "{refused}");
-            last.keep(&store, Changed::Refuse).await.unwrap();
-            other.keep(&store, Changed::Accept).await.unwrap();
-            last = other;
-        }
-    }
-
-    #[tokio::test]
-    async fn a_change_that_makes_used_keys_unknown_is_refused_until_it_is_accepted() {
-        let store = [memory()];
-        let first = contract("derived", false, &[("POST /pay", true)]);
-        first.keep(&store, Changed::Refuse).await.unwrap();
-        first.keep(&store, Changed::Refuse).await.unwrap();
-        for (other, why) in [
-            (contract("original", false, &[("POST /pay", true)]), "forward_key was \"derived\""),
-            (contract("derived", false, &[]), "keys of POST /pay were bound"),
-            (contract("derived", true, &[("POST /pay", true)]), "operations without a section"),
-        ] {
-            let refused = other.keep(&store, Changed::Refuse).await.unwrap_err().to_string();
-            assert!(
-                refused.contains(why) && refused.contains("--accept-changed-keys"),
-                "{refused}"
-            );
-        }
-        let second = contract("original", false, &[]);
-        second.keep(&store, Changed::Accept).await.unwrap();
-        second.keep(&store, Changed::Refuse).await.unwrap();
-        assert!(first.keep(&store, Changed::Refuse).await.is_err());
-    }
-
-    #[tokio::test]
-    async fn what_changes_no_key_and_other_services_are_let_in() {
-        let store = [memory()];
-        contract("derived", false, &[]).keep(&store, Changed::Refuse).await.unwrap();
-        let named = contract("derived", false, &[("POST /pay", false)]);
-        named.keep(&store, Changed::Refuse).await.unwrap();
-        let other = Contract { service: "other".into(), ..contract("original", true, &[]) };
-        other.keep(&store, Changed::Refuse).await.unwrap();
-        named.keep(&store, Changed::Refuse).await.unwrap();
-    }
-
-    /// While records move, either store may be the one that knows.
-    #[tokio::test]
-    async fn what_one_of_two_stores_remembers_is_written_into_both_or_neither() {
-        let (old, new) = (memory(), memory());
-        let first = contract("derived", false, &[]);
-        first.keep(&[Arc::clone(&old)], Changed::Refuse).await.unwrap();
-        let other = contract("original", false, &[]);
-        for both in [[Arc::clone(&old), Arc::clone(&new)], [Arc::clone(&new), Arc::clone(&old)]] {
-            let refused = other.keep(&both, Changed::Refuse).await.unwrap_err().to_string();
-            assert!(refused.contains("forward_key was \"derived\""), "{refused}");
-        }
-        // The refusal left nothing behind in the new one.
-        first.keep(&[Arc::clone(&new), old], Changed::Refuse).await.unwrap();
-        assert!(other.keep(&[new], Changed::Refuse).await.is_err(), "it moved");
-    }
-}
+mod tests;

@@ -21,6 +21,7 @@ mod gateway_memory;
 mod gateway_promises;
 mod gateway_secrets;
 mod gateway_sinks;
+mod gateway_stops;
 mod gateway_telemetry;
 mod gateway_traces;
 mod help_examples;

@@ -13,7 +13,7 @@ use super::session::Session;
 use super::store_clock::{ClockJump, is_step, put_seen};
 use crate::encoding::as_i64;
 
-/// Time is written down this often, in a commit that is made anyway.
+/// Time is written down this often, in a commit that is made anyway, and once so long after the last change.
 const NOTED_EVERY: Duration = Duration::from_secs(1);
 
 /// Interval at which the time is written in its own commit when there is no other: time after that counts
@@ -89,17 +89,34 @@ impl Session {
     pub(super) fn keep_time(&self) -> rusqlite::Result<()> {
         let change_count = self.connection.total_changes();
         let has_changed = self.change_count.replace(change_count) != change_count;
-        if !has_changed || self.now().since(self.noted_at.get()) < NOTED_EVERY {
+        if !has_changed {
+            return Ok(());
+        }
+        if !self.is_note_due() {
+            self.lacks_note.set(true);
             return Ok(());
         }
         self.notice_step();
         self.note_time()
     }
 
+    /// Writes the time down behind the last change, in a commit of its own: a copy from before that change is known
+    /// by it. Under load the time goes with a batch, and nothing is left to do here.
+    pub(super) fn note_last_change(&self) {
+        if self.lacks_note.get() && self.is_note_due() {
+            self.note_time_alone();
+        }
+    }
+
+    fn is_note_due(&self) -> bool {
+        self.now().since(self.noted_at.get()) >= NOTED_EVERY
+    }
+
     /// For a writer that has nothing to do.
     pub(super) fn idle(&self) {
         self.look_at_files();
         self.notice_step();
+        self.note_last_change();
         if self.now().since(self.noted_at.get()) >= NOTED_WHEN_IDLE {
             self.note_time_alone();
         }
@@ -127,6 +144,7 @@ impl Session {
         let seen = self.clock.seen();
         self.noted_at.set(seen.at);
         self.noting.set(Some(seen.at));
+        self.lacks_note.set(false);
         put_seen(&self.connection, seen)?;
         self.change_count.set(self.connection.total_changes());
         Ok(())

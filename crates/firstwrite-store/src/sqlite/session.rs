@@ -47,6 +47,8 @@ pub(super) struct Session {
     pub(super) noted_at: Cell<Timestamp>,
     /// The time that the open batch writes down, if it does.
     pub(super) noting: Cell<Option<Timestamp>>,
+    /// Set if something was committed since the time was written down.
+    pub(super) lacks_note: Cell<bool>,
     /// Milliseconds by which the host's clock was ahead of the store's time when last checked.
     pub(super) wall_ahead: Cell<i64>,
 }
@@ -127,6 +129,7 @@ impl Session {
             change_count: Cell::new(0),
             noted_at: Cell::new(Timestamp::EPOCH),
             noting: Cell::new(None),
+            lacks_note: Cell::new(false),
             wall_ahead: Cell::new(0),
         })
     }
@@ -175,7 +178,9 @@ impl Session {
     }
 
     pub(super) fn roll_back(&self) -> rusqlite::Result<()> {
-        self.noting.set(None);
+        if self.noting.take().is_some() {
+            self.lacks_note.set(true);
+        }
         self.dictionary.rolled_back();
         if self.is_in_transaction() { self.execute("ROLLBACK -- firstwrite") } else { Ok(()) }
     }

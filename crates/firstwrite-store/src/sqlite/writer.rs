@@ -76,6 +76,9 @@ pub(super) fn serve(session: Session, queue: &Commands, (batch_max, work): (usiz
                 break;
             }
             stopped = run_batch(&session, &mut jobs).err();
+            if stopped.is_none() {
+                session.note_last_change();
+            }
             if session.take_news() {
                 // Wake all waiters, and the next one too: it may have looked already and be about to wait.
                 work.notify_waiters();

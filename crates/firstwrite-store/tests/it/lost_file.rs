@@ -199,6 +199,35 @@ async fn an_older_file_that_is_put_back_while_the_service_is_down_is_noticed() {
     }
 }
 
+/// The write came within the second in which the time was kept already, and the process was idle before the kill.
+#[tokio::test]
+async fn a_copy_of_the_same_run_that_lacks_the_last_write_is_noticed_once_a_second_has_passed() {
+    let shop = Shop::open();
+    shop.store.insert(&completed("before", "{}")).await.unwrap();
+    let [copied, lock, killed] =
+        ["-old", "-lock", "-killed"].map(|suffix| beside(&shop.path(), suffix));
+    copy(&shop.path(), &copied);
+    let before = fs::read_to_string(&lock).unwrap();
+    shop.store.insert(&completed("paid", "{}")).await.unwrap();
+    assert_eq!(fs::read_to_string(&lock).unwrap(), before, "not once for each write");
+    shop.pass(std::time::Duration::from_secs(1));
+    let kept = async {
+        while fs::read_to_string(&lock).unwrap() == before {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_mins(1), kept).await.expect("the time is kept");
+    // The process ends without a word: what it writes when it is closed is taken back.
+    fs::copy(&lock, &killed).unwrap();
+    shop.store.clone().close().await;
+    fs::copy(&killed, &lock).unwrap();
+    fs::copy(&copied, shop.path()).unwrap();
+    fs::copy(beside(&copied, "-wal"), beside(&shop.path(), "-wal")).unwrap();
+    let store = SqliteStore::open(shop.path()).unwrap();
+    let refused = store.insert(&reserved("paid")).await.unwrap_err();
+    assert_eq!(refused.kind(), StoreErrorKind::HistoryLost, "{refused}");
+}
+
 /// What is missing may have freed the key of an uncertain record, and used it again a moment before the loss.
 #[tokio::test]
 async fn an_absence_frees_no_record_before_its_loss_is_cleared_and_counts_anew_from_then() {

@@ -84,7 +84,8 @@ pub(super) struct OperationSection {
 struct AgeSection {
     /// Header of the timestamp.
     header: String,
-    /// Greatest age.
+    /// Greatest age. A timestamp may be ahead by 5 minutes; with them, `max` is not longer than a key is known:
+    /// `retention` and what `after_retention` adds.
     max: Span,
     /// Signature of the timestamp. Without it, any client can write what it likes.
     signature: Option<SignatureSection>,

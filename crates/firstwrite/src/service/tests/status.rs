@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite_core::{Policy, StoreErrorKind};
+use firstwrite_core::{AfterRetention, Policy, StoreErrorKind};
 use http::{Method, Request};
 use http_body_util::Full;
 
@@ -16,8 +16,12 @@ fn ask(tenant_name: &str, path: &str) -> Request<RequestBody> {
 }
 
 fn world(door: &Door) -> World {
+    world_with(door, Policy::default())
+}
+
+fn world_with(door: &Door, policy: Policy) -> World {
     let door = door.clone();
-    World::new(Policy::default(), move |_, _| {
+    World::new(policy, move |_, _| {
         let door = door.clone();
         async move {
             door.pass().await;
@@ -117,6 +121,22 @@ async fn past_retention_nothing_is_known() {
     world.send(post("k", "{}")).await;
     super::harness::advance(Policy::RETENTION_DEFAULT).await;
     assert_eq!(world.send(ask("acme", "k")).await.status, 404);
+}
+
+/// As a request under it is answered: it is neither unused nor free.
+#[tokio::test(start_paused = true)]
+async fn a_spent_key_is_told_as_spent() {
+    let policy = Policy::default()
+        .retention(Duration::from_secs(100))
+        .after_retention(AfterRetention::Refuse(Duration::from_secs(100)));
+    let door = Door::new();
+    let world = world_with(&door, policy);
+    door.open();
+    world.send(post("k", "{}")).await;
+    super::harness::advance(Duration::from_secs(100)).await;
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "410 key-expired");
+    assert_eq!(world.send(ask("acme", "k")).await.summary(), "410 key-expired");
+    assert_eq!(world.send(ask("globex", "k")).await.status, 404, "to others it is nothing");
 }
 
 /// A key that the store does not know may have been used in what it has lost.
