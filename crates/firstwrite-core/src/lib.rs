@@ -12,6 +12,8 @@ pub mod codec;
 pub mod crash_point;
 mod delegate;
 pub mod documents;
+#[doc(hidden)]
+pub mod encoding;
 pub mod findings;
 mod fingerprint;
 #[cfg(feature = "fuzzing")]
@@ -27,6 +29,8 @@ pub mod protocol;
 pub mod reconcile;
 mod record;
 mod rejection;
+#[doc(hidden)]
+pub mod server_clock;
 mod store;
 mod sync;
 mod tenant;

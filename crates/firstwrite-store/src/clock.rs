@@ -8,8 +8,7 @@ use std::time::Duration;
 use std::time::{Instant, SystemTime};
 
 use firstwrite_core::Timestamp;
-
-use crate::encoding::as_i64;
+use firstwrite_core::encoding::as_i64;
 
 /// Source of a store's time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;

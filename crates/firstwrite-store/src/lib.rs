@@ -6,20 +6,12 @@
 //! is for DynamoDB. Nothing here decides anything: the protocol in `firstwrite-core` does, and the
 //! conformance suite in `firstwrite-testkit` says what every store must do.
 //!
-//! Three stores wrap another: `SealedStore` (feature `sealed`) encrypts outcomes, `CachedStore` (feature
-//! `redis-cache`) asks Redis first, [`BreakerStore`] stops calling a store that is unavailable. If several
-//! are used, they are nested in this order, the first outermost: so cached outcomes are sealed, and can be
-//! replayed while the store is unavailable. [`MovingStore`] is innermost, over two stores of which one
-//! replaces the other.
+//! Stores in front of a store (encryption, a cache, a breaker, a move) are in `firstwrite-wrappers`.
 //!
 //! This is the only crate with SQL or a driver.
 
 #[cfg(feature = "_address")]
 mod address;
-mod breaker;
-#[cfg(feature = "redis-cache")]
-mod cached;
-mod circuit;
 #[cfg(any(feature = "dynamodb", feature = "sqlite"))]
 mod clock;
 #[cfg(feature = "_sql")]
@@ -27,14 +19,11 @@ mod dispatcher;
 pub mod doctor;
 #[cfg(feature = "dynamodb")]
 mod dynamo;
-#[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
-mod encoding;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod history_loss;
 #[cfg(feature = "_inbox")]
 mod inbox;
-mod moving;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod open;
@@ -45,10 +34,6 @@ mod pending;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "sealed")]
-mod sealed;
-#[cfg(any(feature = "postgres", feature = "redis-cache"))]
-mod server_clock;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
@@ -63,9 +48,6 @@ mod transactions;
 pub use self::redis::{AppendFsync, RedisOptions, RedisStore};
 #[cfg(feature = "dynamodb")]
 pub use aws_sdk_dynamodb;
-pub use breaker::{BreakerOptions, BreakerStore};
-#[cfg(feature = "redis-cache")]
-pub use cached::{CacheCounts, CacheError, CacheOptions, CacheScope, CachedStore};
 #[cfg(any(feature = "dynamodb", feature = "sqlite"))]
 pub use clock::Clock;
 #[cfg(feature = "sqlite")]
@@ -77,7 +59,6 @@ pub use dynamo::{DynamoOptions, DynamoStore, DynamoTx};
 pub use history_loss::{ClearedLoss, HistoryClearance, HistoryLoss};
 #[cfg(feature = "_inbox")]
 pub use inbox::{Consumed, Inbox, InboxError};
-pub use moving::MovingStore;
 #[cfg(feature = "mysql")]
 pub use mysql::{MysqlOptions, MysqlStore, MysqlTx};
 #[cfg(feature = "mysql")]
@@ -91,16 +72,9 @@ pub use postgres::{
 pub use postgres::{SqlxPostgresStore, SqlxTx};
 #[cfg(feature = "sqlite")]
 pub use rusqlite;
-#[cfg(feature = "sealed")]
-pub use sealed::{KeyRing, KeyRingError, SealedStore, SealingKey};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{ClockJump, ForeignFile, MissingFile, SqliteOptions, SqliteStore, SqliteTx};
 #[cfg(feature = "sqlx")]
 pub use sqlx;
 #[cfg(feature = "postgres")]
 pub use tokio_postgres;
-
-/// The page's example, compiled.
-#[cfg(all(doctest, feature = "sealed"))]
-#[doc = include_str!("../../../docs/encryption.md")]
-mod encryption_page {}

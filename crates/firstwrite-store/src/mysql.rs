@@ -28,13 +28,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use firstwrite_core::encoding::encode_outcome;
 use firstwrite_core::{
     AuditEntry, Capabilities, Change, Draft, Guard, Inserted, RecordId, Store, StoreError, Swapped,
     delegate_store, store_methods,
 };
 
 use crate::dispatcher::{Boxed as _, Dispatcher};
-use crate::encoding::encode_outcome;
 use crate::transactions::Releases;
 use crate::{Access, Migrated, OpenError};
 use batch::{COMPLETING, Command, Completion, INSERTING, NewRow};

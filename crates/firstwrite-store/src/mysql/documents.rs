@@ -4,6 +4,7 @@ use firstwrite_core::documents::{
     Document, DocumentChange, DocumentContent, DocumentName, DocumentPage, DocumentScan,
     DocumentStep, Documents, Edition, Expiry, FoundDocuments, WrittenDocuments, in_order,
 };
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::{BoxFuture, StoreError, Timestamp};
 use mysql_async::Row;
 
@@ -12,7 +13,6 @@ use super::batch::time_in;
 use super::driver_error::corrupt;
 use super::pipeline::{NOW, Pipeline, SendError, Value};
 use super::pool::{PooledConnection, take};
-use crate::encoding::as_i64;
 use crate::pending::rows::Columns as _;
 
 const READING: &str = "reading documents";

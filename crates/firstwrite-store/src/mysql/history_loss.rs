@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::{RecordId, StoreError, StoreErrorKind, Timestamp, lock};
 use mysql_async::Row;
 
@@ -29,7 +30,6 @@ use super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::pool::PooledConnection;
 use super::rows::is_null;
 use super::{Inner, MysqlStore};
-use crate::encoding::as_i64;
 use crate::history_loss::{ClearedLoss, HistoryClearance, HistoryLoss, lost_again, mark};
 use crate::pending::rows::Columns as _;
 

@@ -1,6 +1,7 @@
 //! Reads records: one record, pages for operators, usage sums, lapsed leases for the sweep, audit entries,
 //! the time.
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::{
     Audited, Found, Page, Query, RecordId, StateFilter, StoreError, Timestamp, Usage, UsagePage,
     UsageSums,
@@ -11,7 +12,6 @@ use super::batch::{record_in, time_in};
 use super::pipeline::{Answer, NOW, Pipeline, Value};
 use super::rows::{self, RESERVED, record_columns};
 use super::swap::number_of;
-use crate::encoding::as_i64;
 use crate::pending::rows::Columns as _;
 use crate::pending::rows::audited;
 

@@ -1,10 +1,12 @@
 //! Encodes and decodes records as rows.
 
+use firstwrite_core::encoding::{
+    decode_outcome, fingerprint_of, lost_answer_of, retention_of, tenant_of,
+};
 use firstwrite_core::{Found, Key, Lease, Record, State, StoreError, Tenant};
 use mysql_async::{Row, Value};
 
 use super::driver_error::corrupt;
-use crate::encoding::{decode_outcome, fingerprint_of, lost_answer_of, retention_of, tenant_of};
 use crate::pending::rows::Columns;
 
 /// Columns from which a record is read, and the time of reading. `r` is the table.

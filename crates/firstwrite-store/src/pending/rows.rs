@@ -1,5 +1,6 @@
 //! Rows, read the same way from each SQL store, and those of messages, which have the same columns in each.
 
+use firstwrite_core::encoding::{as_i64, decode_answers};
 use firstwrite_core::outbox::{
     Among, DestinationView, MessageContent, MessageNumber, MessageState, MessageView, PastDelivery,
     PastEnding, Receipt, Scanned,
@@ -9,7 +10,6 @@ use firstwrite_core::{
 };
 
 use super::{Parts, Pending};
-use crate::encoding::{as_i64, decode_answers};
 
 /// The columns that [`pending`] reads, of the table by the name `p`.
 macro_rules! pending_columns {

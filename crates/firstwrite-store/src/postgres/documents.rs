@@ -4,6 +4,7 @@ use firstwrite_core::documents::{
     Document, DocumentChange, DocumentContent, DocumentName, DocumentPage, DocumentScan,
     DocumentStep, Documents, Edition, Expiry, FoundDocuments, WrittenDocuments, in_order,
 };
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::{BoxFuture, StoreError};
 use futures_util::future::try_join_all;
 use tokio_postgres::Row;
@@ -14,7 +15,6 @@ use super::driver_error::{DriverError, corrupt, definite, failed_commit};
 use super::link::{Link, PooledTransaction};
 use super::rows::column;
 use super::sql::statements;
-use crate::encoding::as_i64;
 
 const READING: &str = "reading documents";
 const WRITING: &str = "writing documents";

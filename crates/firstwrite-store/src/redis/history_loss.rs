@@ -14,6 +14,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use firstwrite_core::encoding::{Reader, put_bytes};
 use firstwrite_core::{RecordId, StoreError, StoreErrorKind, Timestamp, lock};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::Value;
@@ -25,7 +26,6 @@ use super::link::{Link, bytes};
 use super::record::instant;
 use super::routing::Router;
 use super::scripts::{Call, CommandArgs, Script};
-use crate::encoding::{Reader, put_bytes};
 use crate::history_loss::{ClearedLoss, HistoryLoss, lost_again};
 
 /// The last known state of each server, by the shard that has the mark.

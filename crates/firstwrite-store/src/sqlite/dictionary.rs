@@ -8,12 +8,12 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use firstwrite_core::encoding::{retention_of, tenant_of};
 use firstwrite_core::{BodyForm, Retention, StoreError, Tenant};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::driver_error::{corrupt, definite};
-use crate::encoding::{retention_of, tenant_of};
 
 /// Values that a completed record shares with the others of its operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -4,6 +4,7 @@ use firstwrite_core::documents::{
     Document, DocumentChange, DocumentContent, DocumentName, DocumentPage, DocumentScan,
     DocumentStep, Documents, Edition, Expiry, FoundDocuments, WrittenDocuments,
 };
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::{BoxFuture, StoreError, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params, params_from_iter};
@@ -12,7 +13,6 @@ use super::SqliteStore;
 use super::driver_error::{Failure, corrupt, definite};
 use super::rows::{blob, integer};
 use super::session::Session;
-use crate::encoding::as_i64;
 
 const WRITING: &str = "writing documents";
 const READING: &str = "reading documents";

@@ -1,11 +1,11 @@
 //! The inbox in the same file: one row for each message that was consumed.
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::{StoreError, Timestamp};
 use rusqlite::{Connection, params};
 
 use super::driver_error::definite;
 use super::session::Session;
-use crate::encoding::as_i64;
 use crate::inbox::{CONSUMING, Consumed, Inbox};
 
 impl Inbox {

@@ -1,5 +1,6 @@
 //! Reads many records: pages for operators, usage sums, lapsed leases for the sweep, audit entries.
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::{
     Audited, Found, Page, Query, Record, RecordId, StateFilter, StoreError, StoreErrorKind, Tenant,
     Usage, UsagePage, UsageSums,
@@ -10,7 +11,6 @@ use rusqlite::{Connection, OptionalExtension, Rows, params};
 use super::driver_error::{corrupt, definite};
 use super::readers::View;
 use super::rows::{blob, column, find, integer, select_standing, standing};
-use crate::encoding::as_i64;
 use crate::pending::rows::audited;
 
 /// Maximum number of ids that one page examines. A page that finds few among many ends early and says where

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use firstwrite_core::encoding::decode_outcome;
 use firstwrite_core::{RecordId, StoreError, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{Row, params};
@@ -16,7 +17,6 @@ use super::driver_error::{Failure, definite};
 use super::records::Place;
 use super::rows::{column, integer, key};
 use super::session::Session;
-use crate::encoding::decode_outcome;
 
 /// Maximum number of records deleted in one step: each dirties a page of the id index, and all waiting
 /// commits are delayed by them.

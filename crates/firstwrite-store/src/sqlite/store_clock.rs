@@ -15,11 +15,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use firstwrite_core::Timestamp;
+use firstwrite_core::encoding::as_i64;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::connect::SqliteOptions;
 use crate::clock::{self, Clock, Stopwatch};
-use crate::encoding::as_i64;
 
 /// A gap between two lives of the store that does not count as elapsed time for earlier records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 //! an update is billed by the size of the whole item.
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::outbox::{MessageNumber, MessageState, MessageView, Receipt};
 use firstwrite_core::{Message, RecordId, StoreError, Timestamp};
 
@@ -14,7 +15,6 @@ use super::super::items::{
     instant, integer, key, number, optional, string, tenant_of, text,
 };
 use super::super::link::Link;
-use crate::encoding::as_i64;
 use crate::pending::Pending;
 
 pub(super) const RECORD: &str = "record";

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::outbox::{MessageNumber, Tally};
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use futures_util::{StreamExt as _, stream};
@@ -17,7 +18,6 @@ use super::enqueue::first_at;
 use super::listing::{Look, Range};
 use super::message::{ENDED, ENDED_AT, PendingItem, UNDER_WAY, key_of, number_of, shard};
 use super::{body, history, order};
-use crate::encoding::as_i64;
 use crate::pending::Pending;
 
 const DOING: &str = "keeping messages up";

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use firstwrite_core::encoding::encode_outcome;
 use firstwrite_core::outbox::{
     Becomes, ClaimStatus, HistoryRow, MessageNumber, MessageState, Move, MoveGuard, PastEnding,
     Tallies,
@@ -15,7 +16,6 @@ use super::super::rows::{COMPLETED, is_null};
 use super::super::swap::put_audit;
 use super::claim::skip;
 use super::{destinations, pending};
-use crate::encoding::encode_outcome;
 use crate::pending::Pending;
 use crate::pending::rows;
 use crate::pending::rows::Columns as _;

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::outbox::{ClaimRequest, Claimed, Gate, MessageState, Receipt};
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use mysql_async::Row;
@@ -16,7 +17,6 @@ use super::super::history_loss;
 use super::super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::super::pool::{Pool, PooledConnection, take};
 use super::{destinations, pending};
-use crate::encoding::as_i64;
 use crate::pending::rows::Columns as _;
 use crate::pending::rows::{self, parts, parts_columns, pending_columns};
 use crate::pending::{NEVER_CLAIMED, Pending};

@@ -1,12 +1,12 @@
 //! The narrow row of a message that is neither delivered nor dropped: written with the message, read under a
 //! lock, changed in memory, written back.
 
+use firstwrite_core::encoding::encode_answers;
 use firstwrite_core::outbox::{MessageNumber, Tallies, Tally};
 use firstwrite_core::{Message, StoreError, Timestamp};
 
 use super::super::driver_error::unsupported;
 use super::super::pipeline::{NOW, Pipeline, Value};
-use crate::encoding::encode_answers;
 use crate::pending::Pending;
 use crate::pending::rows::{pending_columns, rest_millis, state_number};
 

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::outbox::{ClaimRequest, Claimed, ClaimedMessage, Receipt};
 use firstwrite_core::{Fence, StoreError, Timestamp, lock};
 use futures_util::future::join4;
@@ -14,7 +15,6 @@ use tokio_postgres::types::ToSql;
 use super::hints::{Hints, Leases};
 use super::intake::{Intake, Sight, Turn, add_destinations};
 use super::parts::short_millis;
-use crate::encoding::as_i64;
 use crate::pending::rows::{parts, pending};
 use crate::postgres::Shared;
 use crate::postgres::columns::Values;

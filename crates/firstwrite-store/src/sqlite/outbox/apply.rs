@@ -1,5 +1,6 @@
 //! Applies moves: checks the guard of each, and writes.
 
+use firstwrite_core::encoding::encode_outcome;
 use firstwrite_core::outbox::{
     Becomes, ClaimStatus, HistoryRow, Kept, MessageNumber, MessageState, Move, MoveGuard,
     PendingDraft, Tallies,
@@ -11,7 +12,6 @@ use super::super::driver_error::Failure;
 use super::super::rows::{StoredRecord, find};
 use super::super::session::Session;
 use super::claim::skip;
-use crate::encoding::encode_outcome;
 use crate::pending::Pending;
 
 pub(super) const DOING: &str = "moving messages";

@@ -1,5 +1,6 @@
 //! Claims due messages under a lease: one range of an index for each destination.
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::outbox::{
     ClaimRequest, Claimed, ClaimedMessage, Gate, MessageNumber, Receipt,
 };
@@ -10,7 +11,6 @@ use super::super::driver_error::{Failure, corrupt, definite};
 use super::super::rows::integer;
 use super::super::session::Session;
 use super::listing::MessageRow;
-use crate::encoding::as_i64;
 use crate::pending::rows::{parts, parts_columns, pending, pending_columns};
 use crate::pending::{NEVER_CLAIMED, Parts, Pending};
 

@@ -1,5 +1,6 @@
 //! Reads messages: bounded scans, and everything about one message.
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::outbox::{Among, MessageNumber, MessageStory, Scan, ScanPage, Scanned};
 use firstwrite_core::{StoreError, Tenant};
 use rusqlite::types::{Value, ValueRef};
@@ -9,7 +10,6 @@ use super::super::dictionary::Dictionary;
 use super::super::driver_error::{corrupt, definite};
 use super::super::readers::View;
 use super::super::rows::{blob, column, integer, text};
-use crate::encoding::as_i64;
 use crate::pending::rows::{
     Columns, past, past_columns, scanned, source, view_columns, view_joins,
 };

@@ -1,6 +1,7 @@
 //! The narrow row of a message that is neither delivered nor dropped: read whole, changed in memory,
 //! written whole. Nothing else writes to the file, so nothing moves in between.
 
+use firstwrite_core::encoding::encode_answers;
 use firstwrite_core::outbox::{MessageNumber, MessageState, Tallies, Tally};
 use firstwrite_core::{Message, StoreError, Timestamp};
 use rusqlite::{OptionalExtension, params};
@@ -8,7 +9,6 @@ use rusqlite::{OptionalExtension, params};
 use super::super::driver_error::definite;
 use super::super::session::Session;
 use super::listing::MessageRow;
-use crate::encoding::encode_answers;
 use crate::pending::Pending;
 use crate::pending::rows::{pending, pending_columns, rest_millis, state_number};
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use firstwrite_core::lock;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value};
+use rustls::crypto::CryptoProvider;
 use tokio::time::timeout;
 
 use super::CacheOptions;
@@ -53,7 +54,9 @@ enum DriverError {
 impl Line {
     pub(super) fn new(url: &str, options: CacheOptions) -> Result<Self, CacheError> {
         // The driver takes the provider that is installed.
-        crate::tls::provider();
+        if CryptoProvider::get_default().is_none() {
+            drop(rustls::crypto::ring::default_provider().install_default());
+        }
         // The error may repeat the address, which may hold a password.
         let client = Client::open(url).map_err(|_unsafe_to_tell| CacheError)?;
         let circuit = Circuit::new(options.failures_max, options.open_for);

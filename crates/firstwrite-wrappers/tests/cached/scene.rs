@@ -6,8 +6,8 @@ use std::time::Duration;
 use firstwrite_core::{
     Change, Fence, Guard, Inserted, OnLostAnswer, Policy, Record, RecordId, Request, Store, Tenant,
 };
-use firstwrite_store::{CacheOptions, CacheScope, CachedStore};
 use firstwrite_testkit::{MemorySubject, Subject, sample};
+use firstwrite_wrappers::{CacheOptions, CacheScope, CachedStore};
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, cmd};
 

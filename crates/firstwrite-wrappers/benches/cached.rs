@@ -4,6 +4,7 @@
 //! `cargo xtask bench cached [--seconds 2] [--rounds 5]` starts both servers and runs it.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints its figures")]
 
+#[path = "../../firstwrite-store/benches/rounds.rs"]
 mod rounds;
 
 use std::sync::Arc;
@@ -14,9 +15,8 @@ use firstwrite_core::{
     BodyForm, BoxFuture, Fingerprint, KeptHeaders, Key, Outcome, PartDigests, Policy, RecordId,
     Request, Store, Tenant,
 };
-use firstwrite_store::{
-    CacheOptions, CacheScope, CachedStore, PostgresOptions, PostgresStore, SchemaName,
-};
+use firstwrite_store::{PostgresOptions, PostgresStore, SchemaName};
+use firstwrite_wrappers::{CacheOptions, CacheScope, CachedStore};
 use http::StatusCode;
 use rounds::{Plan, Server, Variant, Work};
 

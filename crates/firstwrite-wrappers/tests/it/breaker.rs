@@ -8,8 +8,8 @@ use firstwrite_core::{
     BoxFuture, Certainty, Change, Draft, Fence, Guard, Inserted, OnLostAnswer, Policy, Store,
     StoreError, StoreErrorKind, delegate_store,
 };
-use firstwrite_store::{BreakerOptions, BreakerStore};
 use firstwrite_testkit::{MemorySubject, Subject, sample};
+use firstwrite_wrappers::{BreakerOptions, BreakerStore};
 use tokio::time::{Instant, advance, timeout};
 
 type Call<'a, T> = BoxFuture<'a, Result<T, StoreError>>;

@@ -1,4 +1,4 @@
-//! Encodes keys, fingerprints and outcomes for a column. A stored format: it may be extended under a new
+//! Encodes keys, fingerprints and outcomes as stores keep them. A stored format: it may be extended under a new
 //! version and never changed.
 //!
 //! - A **key** that is a UUID in its canonical form (lower case, 8-4-4-4-12) is its 16 bytes; each store
@@ -14,23 +14,25 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite_core::outbox::Answers;
-use firstwrite_core::{
-    Body, BodyForm, Fingerprint, KeptHeaders, OnLostAnswer, Outcome, PartDigests, Retention,
-    SecretId, StoreError, Tenant,
-};
 use http::header::{HeaderName, HeaderValue};
 use http::{StatusCode, header};
 
-use crate::step_error::corrupt;
+use crate::outbox::Answers;
+use crate::{
+    Body, BodyForm, Fingerprint, KeptHeaders, OnLostAnswer, Outcome, PartDigests, Retention,
+    SecretId, StoreError, StoreErrorKind, Tenant,
+};
 
 /// Bytes that are not in the format of this build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unreadable(pub(crate) &'static str);
+pub struct Unreadable(
+    /// The rule that they break.
+    pub &'static str,
+);
 
 impl From<Unreadable> for StoreError {
     fn from(Unreadable(what): Unreadable) -> Self {
-        corrupt(what)
+        Self::definite(StoreErrorKind::Corrupt, "reading a record").caused_by(what)
     }
 }
 
@@ -69,13 +71,13 @@ const PAIRS_FROM: u8 = 64;
 
 /// A retention as three numbers: milliseconds of replay, milliseconds of lingering, and 1 if spent keys
 /// are refused.
-pub(crate) fn retention_numbers(retention: Retention) -> [i64; 3] {
+pub fn retention_numbers(retention: Retention) -> [i64; 3] {
     let Retention { replay_for, linger_for, refuses_spent } = retention;
     [whole_millis(replay_for), whole_millis(linger_for), i64::from(refuses_spent)]
 }
 
 /// The retention that was written as [`retention_numbers`].
-pub(crate) fn retention_of([replay_for, linger_for, refuses_spent]: [i64; 3]) -> Retention {
+pub fn retention_of([replay_for, linger_for, refuses_spent]: [i64; 3]) -> Retention {
     let span = |millis: i64| Duration::from_millis(u64::try_from(millis).unwrap_or(0));
     Retention {
         replay_for: span(replay_for),
@@ -88,7 +90,8 @@ fn whole_millis(span: Duration) -> i64 {
     as_i64(span.as_millis())
 }
 
-pub(crate) fn encode_fingerprint(fingerprint: &Fingerprint) -> Vec<u8> {
+/// Returns the bytes of a fingerprint; its version and form have places of their own.
+pub fn encode_fingerprint(fingerprint: &Fingerprint) -> Vec<u8> {
     let parts = fingerprint.parts().as_bytes();
     let mut bytes = Vec::with_capacity(fingerprint.digest().len() + SecretId::BYTES + parts.len());
     bytes.extend_from_slice(fingerprint.digest());
@@ -99,7 +102,8 @@ pub(crate) fn encode_fingerprint(fingerprint: &Fingerprint) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn decode_fingerprint(
+/// Reads the fingerprint that was written as [`encode_fingerprint`].
+pub fn decode_fingerprint(
     version: u8,
     form: BodyForm,
     bytes: &[u8],
@@ -118,8 +122,7 @@ pub(crate) fn decode_fingerprint(
 }
 
 /// Reads a fingerprint whose version and form have columns of their own.
-#[cfg(any(feature = "_sql", feature = "dynamodb"))]
-pub(crate) fn fingerprint_of(
+pub fn fingerprint_of(
     version: impl TryInto<u8>,
     form: impl TryInto<u8>,
     bytes: &[u8],
@@ -130,20 +133,23 @@ pub(crate) fn fingerprint_of(
     decode_fingerprint(version, form.ok_or(Unreadable("an unknown form of fingerprint"))?, bytes)
 }
 
-pub(crate) fn lost_answer_of(number: i64) -> Result<OnLostAnswer, Unreadable> {
+/// Reads the number of a choice for lost answers.
+pub fn lost_answer_of(number: i64) -> Result<OnLostAnswer, Unreadable> {
     OnLostAnswer::from_number(number).ok_or(Unreadable("an unknown choice for lost answers"))
 }
 
-pub(crate) fn tenant_of(name: &str) -> Result<Tenant, Unreadable> {
+/// Reads the name of a tenant.
+pub fn tenant_of(name: &str) -> Result<Tenant, Unreadable> {
     Tenant::new(name).map_err(|_not_a_tenant| Unreadable("a name that cannot be a tenant's"))
 }
 
 /// Returns `count` as a column holds it; the largest integer if it does not fit.
-pub(crate) fn as_i64(count: impl TryInto<i64>) -> i64 {
+pub fn as_i64(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
 }
 
-pub(crate) fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
+/// Returns the bytes of an outcome.
+pub fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
     let (form, body) = match &outcome.body {
         Body::Bytes(bytes) => (FORM_WHOLE, &bytes[..]),
         Body::Tombstone => (FORM_TOMBSTONE, &[][..]),
@@ -177,7 +183,8 @@ pub(crate) fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
     out
 }
 
-pub(crate) fn decode_outcome(bytes: &[u8]) -> Result<Outcome, Unreadable> {
+/// Reads the outcome that was written as [`encode_outcome`].
+pub fn decode_outcome(bytes: &[u8]) -> Result<Outcome, Unreadable> {
     let mut rest = Reader(bytes);
     let first = rest.byte()?;
     if first & VERSION_MASK != VERSION {
@@ -205,14 +212,16 @@ pub(crate) fn decode_outcome(bytes: &[u8]) -> Result<Outcome, Unreadable> {
     Ok(Outcome { is_interim: first & INTERIM != 0, ..outcome })
 }
 
-pub(crate) fn encode_answers(answers: &Answers) -> Vec<u8> {
+/// Returns the bytes of a message's answers.
+pub fn encode_answers(answers: &Answers) -> Vec<u8> {
     let mut out = vec![ANSWERS_VERSION];
     put_bytes(&mut out, &encode_outcome(&answers.delivered));
     out.extend_from_slice(&encode_outcome(&answers.refused));
     out
 }
 
-pub(crate) fn decode_answers(bytes: &[u8]) -> Result<Answers, Unreadable> {
+/// Reads the answers that were written as [`encode_answers`].
+pub fn decode_answers(bytes: &[u8]) -> Result<Answers, Unreadable> {
     let mut rest = Reader(bytes);
     if rest.byte()? != ANSWERS_VERSION {
         return Err(Unreadable("answers were written by another version"));
@@ -257,25 +266,31 @@ fn put_length(out: &mut Vec<u8>, mut length: usize) {
     out.push(u8::try_from(length).expect("less than 0x80"));
 }
 
-pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+/// Appends the length of `bytes`, and `bytes`.
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_length(out, bytes.len());
     out.extend_from_slice(bytes);
 }
 
 /// Reads one thing after the other; an error where there is no more.
-pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+#[derive(Debug)]
+pub struct Reader<'a>(
+    /// The bytes that are left.
+    pub &'a [u8],
+);
 
 impl<'a> Reader<'a> {
     const SHORT: Unreadable = Unreadable("an outcome ends too early");
 
-    pub(crate) fn byte(&mut self) -> Result<u8, Unreadable> {
+    /// Reads one byte.
+    pub fn byte(&mut self) -> Result<u8, Unreadable> {
         let (first, rest) = self.0.split_first().ok_or(Self::SHORT)?;
         self.0 = rest;
         Ok(*first)
     }
 
-    #[cfg(any(feature = "redis", feature = "redis-cache"))]
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Unreadable> {
+    /// Reads `N` bytes.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Unreadable> {
         let (array, rest) = self.0.split_first_chunk().ok_or(Self::SHORT)?;
         self.0 = rest;
         Ok(*array)
@@ -293,7 +308,8 @@ impl<'a> Reader<'a> {
         Err(Unreadable("a length is too long"))
     }
 
-    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Unreadable> {
+    /// Reads what [`put_bytes`] wrote.
+    pub fn bytes(&mut self) -> Result<&'a [u8], Unreadable> {
         let length = self.length()?;
         let (bytes, rest) = self.0.split_at_checked(length).ok_or(Self::SHORT)?;
         self.0 = rest;
@@ -304,7 +320,8 @@ impl<'a> Reader<'a> {
 const UUID_LENGTH: usize = 36;
 const UUID_DASHES: [usize; 4] = [8, 13, 18, 23];
 
-pub(crate) fn pack_uuid(text: &str) -> Option<[u8; 16]> {
+/// Returns the bytes of a UUID in its canonical form; `None` for any other text.
+pub fn pack_uuid(text: &str) -> Option<[u8; 16]> {
     let text: &[u8; UUID_LENGTH] = text.as_bytes().try_into().ok()?;
     let mut packed = [0; 16];
     let mut nibbles = 0;
@@ -326,7 +343,8 @@ pub(crate) fn pack_uuid(text: &str) -> Option<[u8; 16]> {
     Some(packed)
 }
 
-pub(crate) fn unpack_uuid(packed: [u8; 16]) -> String {
+/// Returns the text of a UUID that [`pack_uuid`] packed.
+pub fn unpack_uuid(packed: [u8; 16]) -> String {
     let mut text = String::with_capacity(UUID_LENGTH);
     for byte in packed {
         if UUID_DASHES.contains(&text.len()) {
@@ -339,5 +357,7 @@ pub(crate) fn unpack_uuid(packed: [u8; 16]) -> String {
     text
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 #[cfg(test)]
 mod tests;

@@ -8,15 +8,14 @@
 //! ```
 
 use firstwrite_core::codec::hex;
+use firstwrite_core::encoding::{
+    Reader, decode_fingerprint, decode_outcome, encode_fingerprint, encode_outcome, put_bytes,
+    retention_numbers, retention_of,
+};
 use firstwrite_core::{
     BodyForm, Fence, Key, OnLostAnswer, Record, RecordId, State, Tenant, Timestamp,
 };
 use sha2::{Digest, Sha256};
-
-use crate::encoding::{
-    Reader, decode_fingerprint, decode_outcome, encode_fingerprint, encode_outcome, put_bytes,
-    retention_numbers, retention_of,
-};
 
 /// Also in the key, so that builds of different versions use entries of their own.
 const VERSION: u8 = 1;

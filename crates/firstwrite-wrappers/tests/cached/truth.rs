@@ -7,8 +7,8 @@ use firstwrite_core::outbox::{Answers, ClaimRequest, Next, Receipt, Settlement, 
 use firstwrite_core::{
     Change, Fence, Guard, Inserted, Message, OnLostAnswer, Policy, State, Store, Swapped,
 };
-use firstwrite_store::{CacheScope, CachedStore};
 use firstwrite_testkit::{Ending, Script, Subject, sample};
+use firstwrite_wrappers::{CacheScope, CachedStore};
 
 use crate::scene::{Scene, quick};
 
@@ -181,7 +181,7 @@ async fn a_large_record_is_not_cached() {
 async fn behind_a_sealed_store_redis_holds_what_is_sealed() {
     use std::sync::Arc;
 
-    use firstwrite_store::{BreakerOptions, BreakerStore, KeyRing, SealedStore, SealingKey};
+    use firstwrite_wrappers::{BreakerOptions, BreakerStore, KeyRing, SealedStore, SealingKey};
 
     let Some(scene) = Scene::new().await else { return };
     let key = SealingKey::from_hex("k", &"0123456789abcdef".repeat(4)).unwrap();

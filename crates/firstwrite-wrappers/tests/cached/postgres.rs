@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::{Fence, Inserted, Store, StoreErrorKind};
-use firstwrite_store::{CacheOptions, CacheScope, CachedStore, PostgresOptions, PostgresStore};
+use firstwrite_store::{PostgresOptions, PostgresStore};
 use firstwrite_testkit::history::{HistoryOptions, check_store};
 use firstwrite_testkit::{Subject, WrappedSubject, conformance};
+use firstwrite_wrappers::{CacheOptions, CacheScope, CachedStore};
 
 use crate::server::{Database, Way, address, on_database};
 use crate::subject::{PostgresSubject, Tables, completed, replace_server, reserved};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use firstwrite_core::protocol::{self, Reserved};
 use firstwrite_core::{OnLostAnswer, Policy, Store, Verdict};
-use firstwrite_store::MovingStore;
 use firstwrite_testkit::{Subject, sample};
+use firstwrite_wrappers::MovingStore;
 
 use super::request;
 use crate::sqlite::SqliteSubject;

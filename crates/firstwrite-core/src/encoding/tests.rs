@@ -1,6 +1,10 @@
 //! Tests that every value survives encoding, that common values are short, and that unreadable bytes do not
 //! panic.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
 use super::*;
 
 fn headers(lines: &[(&str, &[u8])]) -> KeptHeaders {
@@ -102,24 +106,7 @@ fn answers_survive_and_damaged_ones_are_refused() {
 }
 
 #[test]
-fn random_outcomes_survive() {
-    let seed = firstwrite_testkit::seed();
-    let mut random = fastrand::Rng::with_seed(seed);
-    for _ in 0..2000 {
-        let names = ["content-type", "location", "x-other", "etag", "link", "x-id"];
-        let values: [&[u8]; 4] = [b"application/json", b"/payments/1", b"", b"\xe9t\xe9"];
-        let lines: Vec<(&str, &[u8])> = (0..random.usize(0..6))
-            .map(|_| (names[random.usize(0..6)], values[random.usize(0..4)]))
-            .collect();
-        let body: Vec<u8> = (0..random.usize(0..400)).map(|_| random.u8(..)).collect();
-        let code = status(random.u16(100..=999));
-        let outcome = Outcome::new(code, headers(&lines), body.into());
-        survives(&Outcome { is_interim: random.bool(), ..outcome });
-    }
-}
-
-#[test]
-fn damaged_outcomes_are_refused_and_never_panic() {
+fn damaged_outcomes_are_refused() {
     let other_version = Unreadable("an outcome was written by another version");
     assert_eq!(decode_outcome(&[0x21, 2, 0]), Err(other_version));
     assert_eq!(decode_outcome(&[0x00, 2, 0]), Err(other_version));
@@ -143,17 +130,37 @@ fn damaged_outcomes_are_refused_and_never_panic() {
     ] {
         assert!(decode_outcome(bytes).is_err(), "{bytes:?}");
     }
-    let mut random = fastrand::Rng::with_seed(1);
-    let whole = encode_outcome(&Outcome::new(
-        status(418),
-        headers(&[("location", b"/a"), ("x-b", b"c")]),
-        Bytes::from_static(b"body"),
-    ));
-    for _ in 0..20_000 {
-        let mut damaged = whole.clone();
-        let place = random.usize(0..damaged.len());
-        damaged[place] = random.u8(..);
-        damaged.truncate(random.usize(0..=damaged.len()));
+}
+
+fn any_outcome() -> impl Strategy<Value = Outcome> {
+    let name = select(vec!["content-type", "location", "x-other", "etag", "link", "x-id"]);
+    let value = select(vec![&b"application/json"[..], b"/payments/1", b"", b"\xe9t\xe9"]);
+    let body = vec(any::<u8>(), 0..400);
+    (100..=999_u16, vec((name, value), 0..6), body, any::<bool>()).prop_map(
+        |(code, lines, body, is_interim)| {
+            let outcome = Outcome::new(status(code), headers(&lines), body.into());
+            Outcome { is_interim, ..outcome }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn any_outcome_survives(outcome in any_outcome()) {
+        survives(&outcome);
+    }
+
+    #[test]
+    fn damaged_bytes_are_refused_or_read_as_an_outcome(
+        outcome in any_outcome(),
+        (at, byte, length) in any::<(Index, u8, Index)>(),
+    ) {
+        let mut damaged = encode_outcome(&outcome);
+        let at = at.index(damaged.len());
+        damaged[at] = byte;
+        damaged.truncate(length.index(damaged.len() + 1));
         if let Ok(outcome) = decode_outcome(&damaged) {
             survives(&outcome);
         }

@@ -30,7 +30,7 @@ impl CacheScope {
     /// cached records may belong to a history that was lost.
     #[cfg(feature = "postgres")]
     pub async fn of_postgres(
-        store: &crate::PostgresStore,
+        store: &firstwrite_store::PostgresStore,
     ) -> Result<Self, firstwrite_core::StoreError> {
         let identity = format!("postgres {}", store.identity().await?);
         let store = store.clone();

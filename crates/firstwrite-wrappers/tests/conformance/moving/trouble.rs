@@ -6,8 +6,9 @@ use firstwrite_core::{
     Certainty, Change, Fence, Guard, Inserted, RecordId, StateKind, Store, StoreErrorKind, Swapped,
     Verdict,
 };
-use firstwrite_store::{MovingStore, SqliteStore};
+use firstwrite_store::SqliteStore;
 use firstwrite_testkit::{AwayStore, Fault, FaultyStore, sample};
+use firstwrite_wrappers::MovingStore;
 
 use super::{Houses, granted, policy, refused, request, uncertain_in_both};
 

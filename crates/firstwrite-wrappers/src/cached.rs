@@ -23,14 +23,14 @@ mod scope;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
+use firstwrite_core::server_clock::{HostTime, ServerClock};
 use firstwrite_core::{
     AuditEntry, Change, Draft, Found, Guard, Inserted, RecordId, State, StateKind, Store,
     StoreError, StoreErrorKind, Swapped, delegate_store, store_methods,
 };
 
-use crate::server_clock::{Reading, ServerClock};
 use entry::Place;
 pub use line::CacheError;
 use line::Line;
@@ -43,7 +43,8 @@ pub use scope::CacheScope;
 /// # async fn cached(url: &str, redis: &str) -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
 ///
-/// use firstwrite_store::{CacheOptions, CacheScope, CachedStore, PostgresStore};
+/// use firstwrite_store::PostgresStore;
+/// use firstwrite_wrappers::{CacheOptions, CacheScope, CachedStore};
 ///
 /// let store = PostgresStore::connect(url).await?;
 /// let scope = CacheScope::of_postgres(&store).await?;
@@ -146,7 +147,7 @@ impl CachedStore {
         options: CacheOptions,
     ) -> Result<Self, CacheError> {
         let entry_bytes_max = options.entry_bytes_max;
-        let (line, clock) = (Line::new(url, options)?, ServerClock::default());
+        let (line, clock) = (Line::new(url, options)?, ServerClock::new(read_host));
         Ok(Self { inner, scope, entry_bytes_max, line, clock, counters: Counters::default() })
     }
 
@@ -275,7 +276,7 @@ impl CachedStore {
         if let Answer::Hit(found) = answer {
             return Ok(Some(*found));
         }
-        let asked = Reading::now();
+        let asked = self.clock.host();
         let found = self.inner.get(id).await?;
         if let Some(found) = &found {
             self.clock.heard_since(found.now, asked);
@@ -290,7 +291,7 @@ impl CachedStore {
         if let Answer::Hit(found) = answer {
             return Ok(Inserted::Stands(found));
         }
-        let asked = Reading::now();
+        let asked = self.clock.host();
         let inserted = self.inner.insert(draft).await?;
         match &inserted {
             Inserted::Done(at) => self.clock.heard_since(*at, asked),
@@ -312,7 +313,7 @@ impl CachedStore {
         if matches!(guard, Guard::Seen(seen) if seen.state == StateKind::Completed) {
             self.bar(id).await?;
         }
-        let asked = Reading::now();
+        let asked = self.clock.host();
         let swapped = self.inner.swap(id, guard, change, audit).await;
         match &swapped {
             Ok(Swapped::Done(at)) => self.clock.heard_since(*at, asked),
@@ -321,6 +322,11 @@ impl CachedStore {
         }
         swapped
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the time between two of the store's answers")]
+fn read_host() -> HostTime {
+    HostTime { monotonic: Instant::now(), wall: SystemTime::now() }
 }
 
 impl Store for CachedStore {
@@ -340,7 +346,7 @@ impl Store for CachedStore {
         swap(id, guard, change, audit) => self.swap_record(id, guard, change, audit),
         get(id) => self.find(id),
         now() => async move {
-            let asked = Reading::now();
+            let asked = self.clock.host();
             let now = self.inner.now().await?;
             self.clock.heard_since(now, asked);
             Ok(now)

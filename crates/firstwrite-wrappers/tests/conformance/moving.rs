@@ -11,8 +11,8 @@ use firstwrite_core::{
     Change, Fence, Guard, Inserted, MemoryStore, OnLostAnswer, Policy, Query, Request, Seen, State,
     StateKind, Store, Swapped, Verdict,
 };
-use firstwrite_store::MovingStore;
 use firstwrite_testkit::{ManualClock, sample};
+use firstwrite_wrappers::MovingStore;
 
 /// Two stores on one clock, and both ways to use them as one.
 struct Houses {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use firstwrite_core::{BoxFuture, Store};
-use firstwrite_store::{BreakerOptions, BreakerStore, MovingStore, SqliteStore};
+use firstwrite_store::SqliteStore;
 use firstwrite_testkit::conformance::Report;
 use firstwrite_testkit::history::{HistoryOptions, check_store};
 use firstwrite_testkit::{Subject, WrappedSubject, conformance};
+use firstwrite_wrappers::{BreakerOptions, BreakerStore, MovingStore};
 
 use crate::sqlite::SqliteSubject;
 
@@ -65,7 +66,7 @@ async fn a_breaker_around_sqlite_conforms() {
 #[cfg(feature = "sealed")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sealed_sqlite_conforms() {
-    use firstwrite_store::{KeyRing, SealedStore, SealingKey};
+    use firstwrite_wrappers::{KeyRing, SealedStore, SealingKey};
 
     let key = SealingKey::from_hex("k", &"0123456789abcdef".repeat(4)).unwrap();
     // Transactions of the suite write to the file, not through the store in front of it.
@@ -79,7 +80,7 @@ async fn a_cache_in_front_of_sqlite_conforms() {
     use std::env;
     use std::time::Duration;
 
-    use firstwrite_store::{CacheOptions, CacheScope, CachedStore};
+    use firstwrite_wrappers::{CacheOptions, CacheScope, CachedStore};
 
     let Ok(url) = env::var("FIRSTWRITE_TEST_REDIS") else {
         let is_required = env::var("FIRSTWRITE_TEST_REQUIRE").is_ok_and(|value| value == "all");

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use firstwrite_core::{Certainty, Change, Guard, Policy, Store, Swapped};
-use firstwrite_store::{CacheError, CacheOptions, CacheScope, CachedStore};
 use firstwrite_testkit::{MemorySubject, Subject, sample};
+use firstwrite_wrappers::{CacheError, CacheOptions, CacheScope, CachedStore};
 
 use crate::scene::{Scene, address, quick};
 use firstwrite_testkit::{Network, Proxy};

@@ -13,13 +13,13 @@
 use std::fmt;
 
 use bytes::Bytes;
+use firstwrite_core::encoding::{decode_outcome, encode_outcome};
 use firstwrite_core::{Body, Fence, Outcome, Record, RecordId, StoreError, StoreErrorKind, Tenant};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::key_ring::{Dropped, KeyRing, SealingKey};
-use crate::encoding::{decode_outcome, encode_outcome};
 
 /// The first byte of a sealed outcome.
 const VERSION: u8 = 1;

@@ -10,8 +10,8 @@ use firstwrite_core::{
     Outcome, Policy, Query, Record, RecordId, Request, Retention, State, Store, StoreError,
     StoreErrorKind, Swapped, Verdict,
 };
-use firstwrite_store::{KeyRing, SealedStore, SealingKey};
 use firstwrite_testkit::{MemorySubject, Subject, sample};
+use firstwrite_wrappers::{KeyRing, SealedStore, SealingKey};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 const SECRET_BODY: &[u8] = b"card 4242";
