@@ -27,13 +27,16 @@ mod inbox;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod open;
-#[cfg(feature = "_pending")]
-#[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
-mod pending;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(any(feature = "_sql", feature = "sqlite"))]
+#[cfg_attr(
+    not(feature = "sqlite"),
+    allow(dead_code, unused_imports, unused_macros, reason = "each store uses its part")
+)]
+mod rows;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::{Content, MemoryStore};
 use crate::outbox::{
-    Becomes, ClaimRequest, ClaimStatus, Claimed, ClaimedMessage, DestinationChange,
-    DestinationView, Gate, HistoryRow, MessageContent, MessageNumber, MessageStory, Move, Outbox,
-    PastDelivery, PastEnding, Problem, Receipt, Scan, ScanPage, Standing,
+    ClaimRequest, ClaimStatus, Claimed, ClaimedMessage, DestinationChange, DestinationView, Gate,
+    HistoryRow, MessageContent, MessageNumber, MessageStory, Move, Outbox, PastDelivery,
+    PastEnding, Problem, Receipt, Scan, ScanPage, Standing,
 };
 use crate::{Audited, BoxFuture, Fence, Message, Outcome, RecordId, State, StoreError, Timestamp};
 
@@ -206,13 +206,8 @@ impl Content {
             return ClaimStatus::Lost;
         }
         entry.standing.take(&step.becomes, now);
-        let problem = match &step.becomes {
-            Becomes::Pending(draft) => draft.problem.as_ref(),
-            Becomes::MaybeSent(draft) => draft.problem.as_ref(),
-            Becomes::Settled(_) => None,
-        };
-        if problem.is_some() {
-            entry.problem = problem.cloned();
+        if let Some(problem) = step.becomes.problem() {
+            entry.problem = Some(problem.clone());
         }
         let record = entry.message.record();
         self.answer(record, step.answer.as_ref(), now);

@@ -16,7 +16,7 @@ use super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::pool::PooledConnection;
 use super::rows::{self, COMPLETED, RESERVED, record_columns};
 use crate::dispatcher::{self, Command as _, Reply};
-use crate::pending::rows::Columns as _;
+use crate::rows::Columns as _;
 
 /// One caller's write, with the channel for its result.
 pub(super) enum Command {

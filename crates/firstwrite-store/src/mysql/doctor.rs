@@ -11,7 +11,7 @@ use super::MysqlStore;
 use super::connect::rivals;
 use super::pipeline::{Answer, Pipeline, Value};
 use crate::doctor::Finding;
-use crate::pending::rows::Columns as _;
+use crate::rows::Columns as _;
 
 const DOING: &str = "looking at the server";
 

@@ -13,7 +13,7 @@ use super::batch::time_in;
 use super::driver_error::corrupt;
 use super::pipeline::{NOW, Pipeline, SendError, Value};
 use super::pool::{PooledConnection, take};
-use crate::pending::rows::Columns as _;
+use crate::rows::Columns as _;
 
 const READING: &str = "reading documents";
 const WRITING: &str = "writing documents";

@@ -31,7 +31,7 @@ use super::pool::PooledConnection;
 use super::rows::is_null;
 use super::{Inner, MysqlStore};
 use crate::history_loss::{ClearedLoss, HistoryClearance, HistoryLoss, lost_again, mark};
-use crate::pending::rows::Columns as _;
+use crate::rows::Columns as _;
 
 /// Counts that the server acknowledged to this store.
 #[derive(Debug)]

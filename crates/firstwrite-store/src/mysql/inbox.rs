@@ -6,7 +6,7 @@ use mysql_async::Conn;
 use super::MysqlStore;
 use super::pipeline::{NOW, Pipeline, Value};
 use crate::inbox::{CONSUMING, Consumed, Inbox};
-use crate::pending::rows::Columns as _;
+use crate::rows::Columns as _;
 
 impl MysqlStore {
     /// Notes in `tx` that a message is consumed. `tx` is a connection of the driver in which the consumer's

@@ -11,7 +11,7 @@ use super::history_loss;
 use super::pipeline::{NOW, Pipeline, SendError, Value};
 use super::pool::{PooledConnection, take};
 use super::rows::COMPLETED;
-use crate::pending::rows::Columns as _;
+use crate::rows::Columns as _;
 
 /// Position at which the next step begins.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use firstwrite_core::{Found, Key, Lease, Record, State, StoreError, Tenant};
 use mysql_async::{Row, Value};
 
 use super::driver_error::corrupt;
-use crate::pending::rows::Columns;
+use crate::rows::Columns;
 
 /// Columns from which a record is read, and the time of reading. `r` is the table.
 macro_rules! record_columns {

@@ -11,7 +11,7 @@ use super::columns::{Id, Values};
 use super::driver_error::DriverError;
 use super::link::Link;
 use super::rows::{clock_in, column};
-use crate::pending::rows::audited;
+use crate::rows::audited;
 
 /// Maximum number of records that one page examines. A page that finds few among many ends early and says
 /// where the next one starts, so that no listing holds a snapshot, and with it dead rows, for long.

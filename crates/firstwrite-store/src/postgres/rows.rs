@@ -14,7 +14,7 @@ use tokio_postgres::{Column, Row};
 use super::columns::{At, Id};
 use super::driver_error::corrupt;
 use super::profiles::{Profile, Profiles, whole_millis};
-use crate::pending::rows::Columns;
+use crate::rows::Columns;
 
 /// Result of looking up an id.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Rows, params};
 use super::driver_error::{corrupt, definite};
 use super::readers::View;
 use super::rows::{blob, column, find, integer, select_standing, standing};
-use crate::pending::rows::audited;
+use crate::rows::audited;
 
 /// Maximum number of ids that one page examines. A page that finds few among many ends early and says where
 /// the next one starts, so that no listing holds a snapshot, and with it the log, for long.

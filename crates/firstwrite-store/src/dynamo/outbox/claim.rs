@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use firstwrite_core::outbox::pending::Parts;
 use firstwrite_core::outbox::{ClaimRequest, Claimed, ClaimedMessage, MessageNumber};
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use futures_util::{StreamExt as _, stream};
@@ -15,7 +16,6 @@ use super::message::{PendingItem, UNDER_WAY, key_of, number_of, receipt_of};
 use super::order::Turn;
 use super::queue::{Due, Queue};
 use super::{body, moves, order};
-use crate::pending::Parts;
 
 const DOING: &str = "claiming messages";
 
@@ -143,7 +143,7 @@ async fn try_to_take(
     let Terms { request, nonce, gate, now } = terms;
     let standing = PendingItem::read(item)?;
     let was = &standing.pending;
-    if was.due_at.is_none_or(|at| at > now) {
+    if was.due_at().is_none_or(|at| at > now) {
         return Ok(None);
     }
     let turn = match order::turn(link, was, DOING).await? {

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use firstwrite_core::encoding::as_i64;
+use firstwrite_core::outbox::pending::Pending;
 use firstwrite_core::outbox::{ClaimRequest, Claimed, Gate, MessageState, Receipt};
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use mysql_async::Row;
@@ -17,9 +18,8 @@ use super::super::history_loss;
 use super::super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::super::pool::{Pool, PooledConnection, take};
 use super::{destinations, pending};
-use crate::pending::rows::Columns as _;
-use crate::pending::rows::{self, parts, parts_columns, pending_columns};
-use crate::pending::{NEVER_CLAIMED, Pending};
+use crate::rows::Columns as _;
+use crate::rows::{self, parts, parts_columns, pending_columns};
 
 const DOING: &str = "claiming messages";
 
@@ -96,8 +96,8 @@ async fn claim_once(
                 continue;
             };
             if content.is_blocked {
-                if pending.state == MessageState::Waiting {
-                    let put_aside = Pending { due_at: None, ..pending };
+                if pending.state() == MessageState::Waiting {
+                    let put_aside = pending.due(None);
                     pending::update(&mut writing, &put_aside);
                 }
                 continue;
@@ -197,7 +197,7 @@ async fn look_inside(
             let sql =
                 concat!("SELECT ", parts_columns!(), " FROM firstwrite_messages WHERE message = ?");
             let message = pipeline.add(sql, &[number]);
-            let receipt = (pending.fence != NEVER_CLAIMED).then(|| {
+            let receipt = pending.standing.fence.is_some().then(|| {
                 pipeline.add(
                     "SELECT provider_id FROM firstwrite_deliveries \
                      WHERE message = ? AND ending = 'delivered' ORDER BY fence LIMIT 1",
@@ -205,7 +205,7 @@ async fn look_inside(
                 )
             });
             let order = pending.ordering_key.as_ref().map(|key| {
-                let is_waiting = Value::Int((pending.state == MessageState::Waiting).into());
+                let is_waiting = Value::Int((pending.state() == MessageState::Waiting).into());
                 pipeline.add(
                     "SELECT EXISTS (SELECT 1 FROM firstwrite_pending q WHERE q.destination = ? \
                      AND q.ordering_key = ? AND q.message <> ? \

@@ -11,7 +11,7 @@ use super::super::driver_error::corrupt;
 use super::super::listing::{ask_audits, audits_in};
 use super::super::pipeline::{Pipeline, Value};
 use super::super::pool::Pool;
-use crate::pending::rows::{past, past_columns, scanned, source, view_columns, view_joins};
+use crate::rows::{past, past_columns, scanned, source, view_columns, view_joins};
 
 /// Goes on with the numbers of the messages to look at.
 fn ask_source(pipeline: &mut Pipeline, scan: &Scan) {

@@ -13,7 +13,7 @@ use super::super::pipeline::{NOW, Pipeline, SendError, Value};
 use super::super::pool::{Pool, PooledConnection, take};
 use super::destinations;
 use super::pending::{put_tally, release};
-use crate::pending::rows::Columns as _;
+use crate::rows::Columns as _;
 
 const DOING: &str = "keeping messages up";
 

@@ -1,6 +1,7 @@
 //! Claims due messages under a lease: one range of an index for each destination.
 
 use firstwrite_core::encoding::as_i64;
+use firstwrite_core::outbox::pending::{Parts, Pending};
 use firstwrite_core::outbox::{
     ClaimRequest, Claimed, ClaimedMessage, Gate, MessageNumber, Receipt,
 };
@@ -11,8 +12,7 @@ use super::super::driver_error::{Failure, corrupt, definite};
 use super::super::rows::integer;
 use super::super::session::Session;
 use super::listing::MessageRow;
-use crate::pending::rows::{parts, parts_columns, pending, pending_columns};
-use crate::pending::{NEVER_CLAIMED, Parts, Pending};
+use crate::rows::{parts, parts_columns, pending, pending_columns};
 
 const DOING: &str = "claiming messages";
 
@@ -108,8 +108,11 @@ impl Session {
         let mut rows = query.query([due.number.0]).map_err(&failed)?;
         let row = rows.next().map_err(&failed)?;
         let row = row.ok_or_else(|| corrupt("a pending message is not there"))?;
-        let had_claim = due.fence != NEVER_CLAIMED;
-        let receipt = if had_claim { self.receipt(due.number).map_err(&failed)? } else { None };
+        let receipt = if due.standing.fence.is_some() {
+            self.receipt(due.number).map_err(&failed)?
+        } else {
+            None
+        };
         parts(&MessageRow::new(row, (&self.connection, &self.dictionary)), receipt)
     }
 

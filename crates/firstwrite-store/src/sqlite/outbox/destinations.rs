@@ -9,7 +9,7 @@ use rusqlite::{OptionalExtension, params};
 use super::super::driver_error::{Failure, definite, kind_of};
 use super::super::readers::View;
 use super::super::session::Session;
-use crate::pending::rows::destination;
+use crate::rows::destination;
 
 pub(super) const DOING: &str = "changing a destination";
 

@@ -10,9 +10,7 @@ use super::super::dictionary::Dictionary;
 use super::super::driver_error::{corrupt, definite};
 use super::super::readers::View;
 use super::super::rows::{blob, column, integer, text};
-use crate::pending::rows::{
-    Columns, past, past_columns, scanned, source, view_columns, view_joins,
-};
+use crate::rows::{Columns, past, past_columns, scanned, source, view_columns, view_joins};
 
 /// Maximum number of rows that a message's history returns.
 const TOLD_MAX: i64 = 100;

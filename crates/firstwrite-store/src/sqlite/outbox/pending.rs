@@ -2,6 +2,7 @@
 //! written whole. Nothing else writes to the file, so nothing moves in between.
 
 use firstwrite_core::encoding::encode_answers;
+use firstwrite_core::outbox::pending::Pending;
 use firstwrite_core::outbox::{MessageNumber, MessageState, Tallies, Tally};
 use firstwrite_core::{Message, StoreError, Timestamp};
 use rusqlite::{OptionalExtension, params};
@@ -9,8 +10,7 @@ use rusqlite::{OptionalExtension, params};
 use super::super::driver_error::definite;
 use super::super::session::Session;
 use super::listing::MessageRow;
-use crate::pending::Pending;
-use crate::pending::rows::{pending, pending_columns, rest_millis, state_number};
+use crate::rows::{pending, pending_columns, rest_millis, state_number};
 
 impl Session {
     /// Writes a message with all that belongs to it.
@@ -124,11 +124,11 @@ impl Session {
                 pending.id.as_bytes(),
                 pending.destination,
                 pending.ordering_key,
-                state_number(pending.state),
-                pending.due_at.map(Timestamp::as_millis),
-                pending.fence.as_u64().cast_signed(),
-                pending.delivery_count,
-                pending.lapse_count,
+                state_number(pending.state()),
+                pending.due_at().map(Timestamp::as_millis),
+                pending.fence().as_u64().cast_signed(),
+                pending.standing.delivery_count,
+                pending.standing.lapse_count,
             ])
             .map(drop)
     }
@@ -142,13 +142,13 @@ impl Session {
             .prepare_cached(sql)?
             .execute(params![
                 pending.number.0,
-                state_number(pending.state),
-                pending.due_at.map(Timestamp::as_millis),
-                pending.fence.as_u64().cast_signed(),
-                pending.claimed_at.map(Timestamp::as_millis),
-                pending.delivery_count,
-                pending.lapse_count,
-                pending.maybe_sent_at.map(Timestamp::as_millis),
+                state_number(pending.state()),
+                pending.due_at().map(Timestamp::as_millis),
+                pending.fence().as_u64().cast_signed(),
+                pending.standing.claimed_at.map(Timestamp::as_millis),
+                pending.standing.delivery_count,
+                pending.standing.lapse_count,
+                pending.standing.maybe_sent_at.map(Timestamp::as_millis),
                 pending.status,
                 pending.problem,
             ])

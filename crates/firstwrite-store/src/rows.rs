@@ -1,15 +1,14 @@
 //! Rows, read the same way from each SQL store, and those of messages, which have the same columns in each.
 
 use firstwrite_core::encoding::{as_i64, decode_answers};
+use firstwrite_core::outbox::pending::{Parts, Pending};
 use firstwrite_core::outbox::{
     Among, DestinationView, MessageContent, MessageNumber, MessageState, MessageView, PastDelivery,
-    PastEnding, Receipt, Scanned,
+    PastEnding, Receipt, Scanned, Standing,
 };
 use firstwrite_core::{
     AuditEntry, Audited, Fence, RecordId, StoreError, StoreErrorKind, Tenant, Timestamp,
 };
-
-use super::{Parts, Pending};
 
 /// The columns that [`pending`] reads, of the table by the name `p`.
 macro_rules! pending_columns {
@@ -29,7 +28,7 @@ macro_rules! view_columns {
              LENGTH(m.payload), a.fence, a.provider_id, COALESCE(l.fence, 0), l.ending, l.at, \
              (SELECT COUNT(*) FROM firstwrite_deliveries d \
               WHERE d.message = m.message AND d.ending <> 'dropped'), ",
-            $crate::pending::rows::pending_columns!()
+            $crate::rows::pending_columns!()
         )
     };
 }
@@ -146,22 +145,27 @@ fn corrupt(what: &'static str) -> StoreError {
 
 /// Reads the row of a message that is not settled, from column `first` on.
 pub(crate) fn pending(row: &impl Columns, first: usize) -> Result<Pending, StoreError> {
-    Ok(Pending {
-        number: MessageNumber(row.integer(first)?),
-        id: row.record(first + 1)?,
-        destination: row.owned_text(first + 2)?,
-        ordering_key: row.owned_text_or_null(first + 3)?,
-        state: pending_state(row.integer(first + 4)?)
-            .ok_or_else(|| corrupt("an unknown state of a message"))?,
-        due_at: row.instant_or_null(first + 5)?,
-        fence: row.fence(first + 6)?,
+    let state = pending_state(row.integer(first + 4)?);
+    let standing = Standing {
+        state: state.ok_or_else(|| corrupt("an unknown state of a message"))?,
+        fence: Some(row.fence(first + 6)?).filter(|fence| fence.as_u64() != 0),
         claimed_at: row.instant_or_null(first + 7)?,
         delivery_count: row.count(first + 8)?,
         lapse_count: row.count(first + 9)?,
         maybe_sent_at: row.instant_or_null(first + 10)?,
+        ..Standing::new(Timestamp::EPOCH)
+    };
+    let pending = Pending {
+        number: MessageNumber(row.integer(first)?),
+        id: row.record(first + 1)?,
+        destination: row.owned_text(first + 2)?,
+        ordering_key: row.owned_text_or_null(first + 3)?,
+        standing,
+        is_put_aside: false,
         status: row.status(first + 11)?,
         problem: row.owned_text_or_null(first + 12)?,
-    })
+    };
+    Ok(pending.due(row.instant_or_null(first + 5)?))
 }
 
 /// Reads a message, and its content if there is one in the row. The error names the message, so that an operator
