@@ -172,3 +172,6 @@ impl Pending {
         rested_at(self.standing.maybe_sent_at, self.standing.claimed_at)
     }
 }
+
+#[cfg(test)]
+mod tests;
