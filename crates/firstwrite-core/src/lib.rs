@@ -9,6 +9,8 @@
 #[doc(hidden)]
 pub mod codec;
 #[doc(hidden)]
+pub mod corrected_clock;
+#[doc(hidden)]
 pub mod crash_point;
 mod delegate;
 pub mod documents;
@@ -18,6 +20,10 @@ pub mod findings;
 mod fingerprint;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod history_loss;
+#[doc(hidden)]
+pub mod host_clock;
+mod inbox;
 mod judge;
 mod key;
 mod memory;
@@ -43,6 +49,11 @@ pub use fingerprint::{
     BodyForm, Comparison, Fingerprint, FingerprintRules, PartDigests, Parts, Pointer, PointerError,
     Secret, SecretError, SecretId, Secrets,
 };
+#[doc(hidden)]
+pub use history_loss::lost_again;
+pub use history_loss::{ClearedLoss, HistoryClearance, HistoryLoss};
+pub use host_clock::{Clock, ClockJump, Stopwatch};
+pub use inbox::{Consumed, Inbox, InboxError};
 pub use judge::{Request, Verdict, judge, judge_lapsed, judge_orphan};
 pub use key::{Key, KeyError};
 pub use memory::{HeldMemoryTx, MemoryStore, MemoryTx};

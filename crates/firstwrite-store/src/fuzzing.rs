@@ -10,11 +10,11 @@ pub const TARGETS: &[Target] =
 /// The address of a store, of whatever kind. Reading it touches nothing.
 fn address(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    crate::redis::parse_address(text);
+    drop(crate::redis::show_address(text));
     #[cfg(feature = "postgres")]
-    crate::postgres::parse_address(text);
+    drop(crate::postgres::show_address(text));
     #[cfg(feature = "mysql")]
-    drop(crate::mysql::Address::parse(text, crate::MysqlOptions::default()));
+    drop(crate::mysql::show_address(text));
     #[cfg(feature = "dynamodb")]
     crate::dynamo::parse_address(text);
 }

@@ -21,9 +21,8 @@ pub mod doctor;
 mod dynamo;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+#[cfg(feature = "_history")]
 mod history_loss;
-#[cfg(feature = "_inbox")]
-mod inbox;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod open;
@@ -51,17 +50,17 @@ mod transactions;
 pub use self::redis::{AppendFsync, RedisOptions, RedisStore};
 #[cfg(feature = "dynamodb")]
 pub use aws_sdk_dynamodb;
-#[cfg(any(feature = "dynamodb", feature = "sqlite"))]
-pub use clock::Clock;
-#[cfg(feature = "sqlite")]
-pub use clock::Stopwatch;
 #[cfg(feature = "postgres")]
 pub use deadpool_postgres;
 #[cfg(feature = "dynamodb")]
 pub use dynamo::{DynamoOptions, DynamoStore, DynamoTx};
-pub use history_loss::{ClearedLoss, HistoryClearance, HistoryLoss};
-#[cfg(feature = "_inbox")]
-pub use inbox::{Consumed, Inbox, InboxError};
+#[cfg(any(feature = "dynamodb", feature = "sqlite"))]
+pub use firstwrite_core::Clock;
+pub use firstwrite_core::{
+    ClearedLoss, Consumed, HistoryClearance, HistoryLoss, Inbox, InboxError,
+};
+#[cfg(feature = "sqlite")]
+pub use firstwrite_core::{ClockJump, Stopwatch};
 #[cfg(feature = "mysql")]
 pub use mysql::{MysqlOptions, MysqlStore, MysqlTx};
 #[cfg(feature = "mysql")]
@@ -76,7 +75,7 @@ pub use postgres::{SqlxPostgresStore, SqlxTx};
 #[cfg(feature = "sqlite")]
 pub use rusqlite;
 #[cfg(feature = "sqlite")]
-pub use sqlite::{ClockJump, ForeignFile, MissingFile, SqliteOptions, SqliteStore, SqliteTx};
+pub use sqlite::{ForeignFile, MissingFile, SqliteOptions, SqliteStore, SqliteTx};
 #[cfg(feature = "sqlx")]
 pub use sqlx;
 #[cfg(feature = "postgres")]

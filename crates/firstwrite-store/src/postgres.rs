@@ -325,10 +325,10 @@ impl Store for PostgresStore {
     );
 }
 
-/// Parses an address, for [`crate::fuzzing`].
-#[cfg(feature = "fuzzing")]
-pub(crate) fn parse_address(text: &str) {
-    drop(Address::parse(text, PostgresOptions::default()));
+/// Reads an address, and shows it.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn show_address(text: &str) -> Result<String, OpenError> {
+    Address::parse(text, PostgresOptions::default()).map(|read| format!("{read} {read:?}"))
 }
 
 impl fmt::Debug for PostgresStore {

@@ -1,5 +1,6 @@
 //! Rows, read the same way from each SQL store, and those of messages, which have the same columns in each.
 
+use firstwrite_core::documents::{Document, DocumentContent, DocumentName, Edition};
 use firstwrite_core::encoding::{as_i64, decode_answers};
 use firstwrite_core::outbox::pending::{Parts, Pending};
 use firstwrite_core::outbox::{
@@ -7,7 +8,8 @@ use firstwrite_core::outbox::{
     PastEnding, Receipt, Scanned, Standing,
 };
 use firstwrite_core::{
-    AuditEntry, Audited, Fence, RecordId, StoreError, StoreErrorKind, Tenant, Timestamp,
+    AuditEntry, Audited, ClearedLoss, Fence, HistoryLoss, RecordId, StoreError, StoreErrorKind,
+    Tenant, Timestamp,
 };
 
 /// The columns that [`pending`] reads, of the table by the name `p`.
@@ -161,7 +163,7 @@ pub(crate) fn pending(row: &impl Columns, first: usize) -> Result<Pending, Store
         destination: row.owned_text(first + 2)?,
         ordering_key: row.owned_text_or_null(first + 3)?,
         standing,
-        is_put_aside: false,
+        has_time: true,
         status: row.status(first + 11)?,
         problem: row.owned_text_or_null(first + 12)?,
     };
@@ -260,11 +262,46 @@ pub(crate) fn destination(row: &impl Columns) -> Result<DestinationView, StoreEr
     })
 }
 
+/// Reads a document: its name, number, version, content and expiry.
+pub(crate) fn document(row: &impl Columns) -> Result<Document, StoreError> {
+    let name = row.bytes(0)?.try_into().map(DocumentName);
+    Ok(Document {
+        name: name.map_err(|_length| corrupt("a document's name has 32 bytes"))?,
+        edition: Edition { number: row.integer(1)?, version: row.integer(2)? },
+        content: DocumentContent {
+            bytes: row.bytes(3)?.to_vec(),
+            expires_at: row.instant_or_null(4)?,
+        },
+    })
+}
+
+/// Reads a history loss: when it was noticed, its detail, and when, by whom and why it was cleared.
+pub(crate) fn history_loss(row: &impl Columns) -> Result<HistoryLoss, StoreError> {
+    let cleared = match row.instant_or_null(2)? {
+        Some(at) => Some(ClearedLoss::new(at, row.owned_text(3)?, row.owned_text(4)?)),
+        None => None,
+    };
+    Ok(HistoryLoss::new(row.instant(0)?, row.owned_text(1)?, cleared))
+}
+
 /// Milliseconds for which a message in doubt rests after its last claim, for the statement that releases one: see
 /// [`firstwrite_core::outbox::rested_at`].
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) fn rest_millis() -> i64 {
     as_i64(firstwrite_core::outbox::REST_AFTER_LOSS.as_millis())
+}
+
+/// Goes on without a message that cannot be read. Any other error ends the step, as `ends` says it.
+pub(crate) fn skip<E>(
+    number: i64,
+    error: StoreError,
+    ends: impl FnOnce(StoreError) -> E,
+) -> Result<(), E> {
+    if error.kind() != StoreErrorKind::Corrupt {
+        return Err(ends(error));
+    }
+    tracing::warn!(message = number, %error, "a message cannot be read");
+    Ok(())
 }
 
 /// The number of a state that is not final.

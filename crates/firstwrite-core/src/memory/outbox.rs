@@ -81,12 +81,12 @@ impl Outgoing {
         for request in requests {
             let row = self.destinations.entry(request.destination.clone()).or_default();
             let gate = Gate::of(row.open_until, now);
-            if row.paused.is_some() || gate == Gate::Closed {
+            let room = gate.room(request.count_max).filter(|_| row.paused.is_none());
+            let Some(count_max) = room else {
                 claimed.closed.push(request.destination.clone());
                 continue;
-            }
+            };
             let is_trial = gate == Gate::Trial;
-            let count_max = if is_trial { request.count_max.min(1) } else { request.count_max };
             let numbers = self.claimable(&request.destination, now);
             let lease_until = now.plus(request.lease_for);
             if is_trial

@@ -25,8 +25,8 @@ pub struct Pending {
     pub ordering_key: Option<String>,
     /// The part that claims and moves change.
     pub standing: Standing,
-    /// True while it waits for another message under its ordering key.
-    pub is_put_aside: bool,
+    /// False where no time makes it due.
+    pub has_time: bool,
     /// Status of the last problem.
     pub status: Option<u16>,
     /// Text of the last problem.
@@ -57,7 +57,7 @@ impl Pending {
             destination: message.destination().to_owned(),
             ordering_key: message.ordering_key().map(str::to_owned),
             standing: Standing::new(Timestamp::EPOCH),
-            is_put_aside: false,
+            has_time: true,
             status: None,
             problem: None,
         }
@@ -67,7 +67,7 @@ impl Pending {
     /// The row with `due_at` as the time from which the message can be claimed.
     #[must_use]
     pub fn due(mut self, due_at: Option<Timestamp>) -> Self {
-        self.is_put_aside = self.state() == MessageState::Waiting && due_at.is_none();
+        self.has_time = due_at.is_some();
         let due_at = due_at.unwrap_or(Timestamp::EPOCH);
         (self.standing.due_at, self.standing.lease_until) = (due_at, due_at);
         self
@@ -75,16 +75,21 @@ impl Pending {
 
     /// Returns the time from which the message can be claimed.
     pub fn due_at(&self) -> Option<Timestamp> {
-        match self.state() {
-            MessageState::Waiting if self.is_put_aside => None,
-            MessageState::Waiting => Some(self.standing.due_at),
-            MessageState::Sending => Some(self.standing.lease_until),
+        let due_at = match self.state() {
+            MessageState::Waiting => self.standing.due_at,
+            MessageState::Sending => self.standing.lease_until,
             MessageState::Unknown
             | MessageState::Dead
             | MessageState::Delivered
             | MessageState::Refused
-            | MessageState::Dropped => None,
-        }
+            | MessageState::Dropped => return None,
+        };
+        self.has_time.then_some(due_at)
+    }
+
+    /// Returns true while it waits for another message under its ordering key.
+    pub fn is_put_aside(&self) -> bool {
+        self.state() == MessageState::Waiting && !self.has_time
     }
 
     /// Returns the state.
@@ -120,7 +125,7 @@ impl Pending {
     /// The row after a claim.
     #[must_use]
     pub fn claimed(&self, nonce: u64, now: Timestamp, lease_for: Duration) -> Self {
-        let mut claimed = self.clone();
+        let mut claimed = Self { has_time: true, ..self.clone() };
         claimed.standing.claim(nonce, now, now.plus(lease_for));
         claimed
     }
@@ -159,7 +164,7 @@ impl Pending {
     #[must_use]
     pub fn moved(&self, becomes: &Becomes, now: Timestamp) -> Self {
         let mut moved = self.clone();
-        moved.is_put_aside &= matches!(becomes, Becomes::MaybeSent(_));
+        moved.has_time |= !matches!(becomes, Becomes::MaybeSent(_));
         moved.standing.take(becomes, now);
         if let Some(Problem { status, text }) = becomes.problem() {
             (moved.status, moved.problem) = (*status, Some(text.clone()));

@@ -88,7 +88,3 @@ impl Columns for Row {
         Ok(tenant_of(self.text(index)?)?)
     }
 }
-
-pub(super) fn is_null(row: &Row, index: usize) -> bool {
-    matches!(row.as_ref(index), None | Some(Value::NULL))
-}

@@ -191,13 +191,8 @@ fn shortened(operation: &Arc<str>) -> Arc<str> {
     if operation.len() <= OPERATION_BYTES_MAX && !operation.contains('\0') {
         return Arc::clone(operation);
     }
-    let mut name = operation.replace('\0', "\u{fffd}");
-    let mut end = OPERATION_BYTES_MAX.min(name.len());
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    name.truncate(end);
-    name.into()
+    let name = operation.replace('\0', "\u{fffd}");
+    name[..name.floor_char_boundary(OPERATION_BYTES_MAX)].into()
 }
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use firstwrite_core::encoding::{Reader, put_bytes};
-use firstwrite_core::{RecordId, StoreError, StoreErrorKind, Timestamp, lock};
+use firstwrite_core::{
+    ClearedLoss, HistoryLoss, RecordId, StoreError, StoreErrorKind, Timestamp, lock, lost_again,
+};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::Value;
 
@@ -26,7 +28,6 @@ use super::link::{Link, bytes};
 use super::record::instant;
 use super::routing::Router;
 use super::scripts::{Call, CommandArgs, Script};
-use crate::history_loss::{ClearedLoss, HistoryLoss, lost_again};
 
 /// The last known state of each server, by the shard that has the mark.
 #[derive(Debug)]
@@ -347,7 +348,7 @@ pub(super) async fn all(router: &Router) -> Result<Vec<HistoryLoss>, StoreError>
         match kind {
             b'r' => {
                 let detail = String::from_utf8_lossy(rest).into_owned();
-                losses.push(HistoryLoss { noticed_at: at, detail, cleared: None });
+                losses.push(HistoryLoss::new(at, detail, None));
             }
             _ => read_cleared(&mut losses, at, rest)?,
         }
@@ -361,7 +362,7 @@ fn read_cleared(losses: &mut [HistoryLoss], at: Timestamp, rest: &[u8]) -> Resul
         Ok(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
         Err(_short) => Err(corrupt("an entry of the journal is too short")),
     };
-    let cleared = ClearedLoss { at, by: text()?, reason: text()? };
+    let cleared = ClearedLoss::new(at, text()?, text()?);
     for loss in losses.iter_mut().filter(|loss| loss.cleared.is_none()) {
         loss.cleared = Some(cleared.clone());
     }

@@ -13,8 +13,8 @@ use rusqlite::{Connection, OpenFlags};
 use super::driver_error::kind_of;
 use super::schema;
 use super::writer_lock::Word;
-use crate::clock::{Clock, Stopwatch};
 use crate::{Migrated, OpenError};
+use firstwrite_core::host_clock::{Clock, Stopwatch};
 
 /// Settings of an `SQLite` store, each with a default.
 #[derive(Clone)]

@@ -97,8 +97,8 @@ impl Session {
         let created_at = integer(row, 4)?;
         let completed_at = Timestamp::from_millis(created_at.saturating_add(integer(row, 5)?));
         let completed_at = self.clock.counted_from(completed_at).as_millis();
-        let kept_until =
-            completed_at.saturating_add(profile.replay_for).saturating_add(profile.linger_for);
+        let [replay_for, linger_for, _] = profile.retention;
+        let kept_until = completed_at.saturating_add(replay_for).saturating_add(linger_for);
         let id = RecordId::of(&tenant, &key(row, 2)?);
         Ok(Aged { number: integer(row, 0)?, created_at, kept_until, id })
     }

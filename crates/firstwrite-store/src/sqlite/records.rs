@@ -252,15 +252,12 @@ impl Session {
         outcome: &Outcome,
         completed_at: Timestamp,
     ) -> Result<(), Error> {
-        let [replay_for, linger_for, refuses_spent] = retention_numbers(record.retention);
         let profile = Profile {
             operation: record.operation.clone(),
             on_lost_answer: i64::from(record.on_lost_answer.to_number()),
             fingerprint_version: record.fingerprint.version(),
             fingerprint_form: number_of_form(record.fingerprint.form()),
-            replay_for,
-            linger_for,
-            refuses_spent,
+            retention: retention_numbers(record.retention),
         };
         let created_at = record.created_at.as_millis();
         let sql =

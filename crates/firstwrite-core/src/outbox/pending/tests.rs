@@ -62,12 +62,12 @@ fn a_row_is_due_when_it_waits_and_when_its_claim_runs_out() {
 #[test]
 fn a_row_that_is_put_aside_has_no_time_until_it_is_released() {
     let aside = pending(Some(at(5))).due(None);
-    assert!(aside.is_put_aside && aside.due_at().is_none());
+    assert!(aside.is_put_aside() && aside.due_at().is_none());
     let marked = aside.moved(&maybe_sent(&aside, LEASE), at(10));
-    assert!(marked.is_put_aside && marked.due_at().is_none());
+    assert!(marked.is_put_aside() && marked.due_at().is_none());
     assert_eq!(marked.rested_at(), rested_at(Some(at(1)), Some(at(10))));
     let redriven = aside.moved(&moved_to(MessageState::Waiting), at(10));
-    assert!(!redriven.is_put_aside);
+    assert!(!redriven.is_put_aside());
 }
 
 #[test]

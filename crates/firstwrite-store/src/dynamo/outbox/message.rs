@@ -144,7 +144,7 @@ impl PendingItem {
             destination: string(&item, DESTINATION)?.to_owned(),
             ordering_key: optional(&item, ORDERING_KEY, string)?.map(str::to_owned),
             standing,
-            is_put_aside: false,
+            has_time: true,
             status: optional(&item, STATUS, status)?,
             problem: optional(&item, PROBLEM, string)?.map(str::to_owned),
         };

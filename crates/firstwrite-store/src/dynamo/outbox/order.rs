@@ -159,7 +159,7 @@ async fn release(
     else {
         return Ok(Vec::new());
     };
-    if !was.is_put_aside {
+    if !was.is_put_aside() {
         return Ok(Vec::new());
     }
     let due_at = Some(now.max(instant(&item, NOT_BEFORE)?).max(was.rested_at().unwrap_or(now)));

@@ -137,7 +137,7 @@ impl Recount {
                 *self.counted.entry((destination.clone(), tally)).or_default() += 1;
             }
             // The first that is met of a line stands for it.
-            if pending.is_put_aside && lines.insert((destination.clone(), ordering_key.clone())) {
+            if pending.is_put_aside() && lines.insert((destination.clone(), ordering_key.clone())) {
                 order::release_forgotten(link, &pending, link.now(), DOING).await?;
             }
         }

@@ -13,9 +13,8 @@ use firstwrite_core::{Outcome, RecordId, StoreError, Timestamp};
 
 use super::super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::super::pool::{Pool, PooledConnection, take};
-use super::super::rows::{COMPLETED, is_null};
+use super::super::rows::COMPLETED;
 use super::super::swap::put_audit;
-use super::claim::skip;
 use super::{destinations, pending};
 use crate::rows;
 use crate::rows::Columns as _;
@@ -110,7 +109,7 @@ async fn lock(
         {
             Ok(pending) => pending,
             Err(error) => {
-                skip(number, error)?;
+                rows::skip(number, error, SendError::from)?;
                 None
             }
         };
@@ -236,8 +235,6 @@ fn ask_oldest(pipeline: &mut Pipeline, number: i64) -> usize {
 
 /// Reads the answer to [`ask_oldest`].
 fn is_oldest(answer: &Answer, number: i64) -> Result<bool, StoreError> {
-    match answer.rows.first() {
-        Some(row) if !is_null(row, 0) => Ok(row.integer(0)? == number),
-        _ => Ok(true),
-    }
+    let oldest = answer.rows.first().map_or(Ok(None), |row| row.integer_or_null(0))?;
+    Ok(oldest.is_none_or(|oldest| oldest == number))
 }

@@ -11,7 +11,7 @@ use rusqlite::{OptionalExtension, params};
 use super::super::driver_error::Failure;
 use super::super::rows::{StoredRecord, find};
 use super::super::session::Session;
-use super::claim::skip;
+use crate::rows::skip;
 
 pub(super) const DOING: &str = "moving messages";
 
@@ -44,7 +44,7 @@ impl Session {
         let pending = match self.pending(step.number) {
             Ok(pending) => pending.filter(|pending| pending.is_under(step.guard, now)),
             Err(error) => {
-                skip(step.number.0, error)?;
+                skip(step.number.0, error, Failure::Batch)?;
                 None
             }
         };

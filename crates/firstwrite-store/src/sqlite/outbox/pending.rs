@@ -7,9 +7,8 @@ use firstwrite_core::outbox::{MessageNumber, MessageState, Tallies, Tally};
 use firstwrite_core::{Message, StoreError, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
-use super::super::driver_error::definite;
 use super::super::session::Session;
-use super::listing::MessageRow;
+use super::listing::{MessageRow, select};
 use crate::rows::{pending, pending_columns, rest_millis, state_number};
 
 impl Session {
@@ -100,17 +99,14 @@ impl Session {
 
     /// The row of one message, if it is still pending.
     pub(super) fn pending(&self, number: MessageNumber) -> Result<Option<Pending>, StoreError> {
-        let failed = definite("reading a message");
         let sql = concat!(
             "SELECT ",
             pending_columns!(),
             " FROM firstwrite_pending p WHERE p.message = ?1"
         );
-        let mut query = self.connection.prepare_cached(sql).map_err(&failed)?;
-        let mut rows = query.query([number.0]).map_err(&failed)?;
-        let row = rows.next().map_err(&failed)?;
-        let row = row.map(|row| MessageRow::new(row, (&self.connection, &self.dictionary)));
-        row.map(|row| pending(&row, 0)).transpose()
+        let names = (&self.connection, &self.dictionary);
+        let read = |row: &MessageRow<'_>| pending(row, 0);
+        Ok(select(names, "reading a message", (sql, [number.0]), read)?.pop())
     }
 
     pub(super) fn insert_pending(&self, pending: &Pending) -> rusqlite::Result<()> {

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use firstwrite_core::{StoreError, Timestamp};
 use sha2::{Digest, Sha256};
 
-use crate::step_error::unsupported;
+use crate::{StoreError, StoreErrorKind, Timestamp};
 
 /// The messages of one source that were consumed here.
 ///
@@ -14,8 +13,8 @@ use crate::step_error::unsupported;
 /// it or not at all, so a consumed message is done, and one that was not consumed can be delivered again.
 ///
 /// ```
-/// # fn main() -> Result<(), firstwrite_store::InboxError> {
-/// let inbox = firstwrite_store::Inbox::new("stripe")?;
+/// # fn main() -> Result<(), firstwrite_core::InboxError> {
+/// let inbox = firstwrite_core::Inbox::new("stripe")?;
 /// # Ok(())
 /// # }
 /// ```
@@ -41,7 +40,8 @@ pub enum Consumed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InboxError;
 
-pub(crate) const CONSUMING: &str = "consuming a message";
+/// The step of a store that consumes a message.
+const CONSUMING: &str = "consuming a message";
 
 /// Prefix of the digested bytes, so that no id equals a digest of another kind.
 const LABEL: &[u8] = b"firstwrite inbox";
@@ -73,27 +73,27 @@ impl Inbox {
         self
     }
 
-    #[cfg(feature = "postgres")]
-    pub(crate) fn source(&self) -> &str {
+    /// Returns the source.
+    pub fn source(&self) -> &str {
         &self.source
     }
 
-    #[cfg(feature = "_sql")]
-    pub(crate) fn span(&self) -> Duration {
+    /// Returns the minimum time for which a message is remembered.
+    pub fn span(&self) -> Duration {
         self.kept_for
     }
 
     /// Returns the time until which a message consumed at `now` is remembered.
-    #[cfg(any(feature = "dynamodb", feature = "sqlite"))]
-    pub(crate) fn kept_until(&self, now: Timestamp) -> Timestamp {
+    pub fn kept_until(&self, now: Timestamp) -> Timestamp {
         now.plus(self.kept_for)
     }
 
     /// Returns the identity of a message: the first 16 bytes of SHA-256 over a label and the
     /// length-prefixed source and id. Refuses an id that no message can have.
-    pub(crate) fn digest(&self, message_id: &str) -> Result<[u8; 16], StoreError> {
+    pub fn digest(&self, message_id: &str) -> Result<[u8; 16], StoreError> {
         if !(1..=Self::MESSAGE_ID_BYTES_MAX).contains(&message_id.len()) {
-            return Err(unsupported(CONSUMING, "a message's id is 1 to 512 bytes"));
+            let error = StoreError::definite(StoreErrorKind::Unsupported, CONSUMING);
+            return Err(error.caused_by("a message's id is 1 to 512 bytes"));
         }
         let mut hash = Sha256::new();
         hash.update(LABEL);
