@@ -55,13 +55,13 @@ impl Intercept for Listener {
     ) -> Result<(), BoxError> {
         let date = context.response().headers().get("date");
         let date = date.and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok());
-        if let (Some(date), Some(SendTime(sent_at))) = (date, bag.load::<SendTime>()) {
-            if let Some(offset_ms) = self.0.learn(date.secs(), *sent_at, self.0.host()) {
-                tracing::warn!(
-                    offset_ms,
-                    "the clock of this host is wrong by the service's; it is corrected for records"
-                );
-            }
+        if let (Some(date), Some(SendTime(sent_at))) = (date, bag.load::<SendTime>())
+            && let Some(offset_ms) = self.0.learn(date.secs(), *sent_at, self.0.host())
+        {
+            tracing::warn!(
+                offset_ms,
+                "the clock of this host is wrong by the service's; it is corrected for records"
+            );
         }
         Ok(())
     }

@@ -280,10 +280,11 @@ pub(super) fn compare(
     before: &[(Shard, KnownMark)],
     now: &[(Shard, KnownMark)],
 ) -> Result<(), StoreError> {
-    let goes_on = |((shard, before), (same, now)): (&(Shard, KnownMark), &(Shard, KnownMark))| {
+    let mut both = before.iter().zip(now);
+    let goes_on = both.all(|((shard, before), (same, now))| {
         shard == same && before.token == now.token && before.seen <= now.seen
-    };
-    let is_same = before.len() == now.len() && before.iter().zip(now).all(goes_on);
+    });
+    let is_same = before.len() == now.len() && goes_on;
     if is_same { Ok(()) } else { Err(lost_again(DOING)) }
 }
 
