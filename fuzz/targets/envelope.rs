@@ -1,7 +1,7 @@
 #![no_main]
 
 use firstwrite_testkit::fuzz::named;
-use firstwrite_store::fuzzing::TARGETS;
+use firstwrite_wrappers::fuzzing::TARGETS;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| named(TARGETS, "envelope")(bytes));

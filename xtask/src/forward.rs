@@ -93,7 +93,7 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "cached",
-        package: "firstwrite-store",
+        package: "firstwrite-wrappers",
         measures: "replays through a cache in Redis beside those from PostgreSQL",
         server: Server::PostgresAndRedis,
     },

@@ -1,5 +1,5 @@
-//! Macros for implementations of [`Store`](crate::Store) and [`Outbox`](crate::outbox::Outbox), so that each
-//! signature stands here once.
+//! Macros for implementations of [`Store`](crate::Store), [`Outbox`](crate::outbox::Outbox) and
+//! [`Documents`](crate::Documents), so that each signature stands here once.
 
 /// Writes methods of [`Store`](crate::Store), each from the future of its answer, which it boxes:
 /// `store_methods!(self; get(id) => self.find(id), now() => self.read_clock())`. `capabilities`, `outbox` and
@@ -238,6 +238,48 @@ macro_rules! outbox_methods {
     };
     (@wait_for_work $this:ident () $answer:expr) => {
         fn wait_for_work(&$this) -> $crate::BoxFuture<'_, ()> {
+            $answer
+        }
+    };
+}
+
+/// Writes the methods of [`Documents`](crate::Documents), each from the future of its answer, which it boxes:
+/// `documents_methods!(self; read(kind, names) => self.find(kind, names), …)`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! documents_methods {
+    ($this:ident; $($method:ident($($given:ident),*) => $future:expr),+ $(,)?) => {
+        $($crate::documents_methods!(
+            @$method $this ($($given),*) ::std::boxed::Box::pin($future)
+        );)+
+    };
+
+    (@read $this:ident ($kind:ident, $names:ident) $answer:expr) => {
+        fn read<'a>(
+            &'a $this,
+            $kind: &'a str,
+            $names: &'a [$crate::documents::DocumentName],
+        ) -> $crate::BoxFuture<'a, Result<$crate::documents::FoundDocuments, $crate::StoreError>>
+        {
+            $answer
+        }
+    };
+    (@put $this:ident ($kind:ident, $changes:ident) $answer:expr) => {
+        fn put<'a>(
+            &'a $this,
+            $kind: &'a str,
+            $changes: &'a [$crate::documents::DocumentChange],
+        ) -> $crate::BoxFuture<'a, Result<$crate::documents::WrittenDocuments, $crate::StoreError>>
+        {
+            $answer
+        }
+    };
+    (@scan $this:ident ($kind:ident, $scan:ident) $answer:expr) => {
+        fn scan<'a>(
+            &'a $this,
+            $kind: &'a str,
+            $scan: $crate::documents::DocumentScan,
+        ) -> $crate::BoxFuture<'a, Result<$crate::documents::DocumentPage, $crate::StoreError>> {
             $answer
         }
     };

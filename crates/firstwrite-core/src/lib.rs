@@ -9,13 +9,21 @@
 #[doc(hidden)]
 pub mod codec;
 #[doc(hidden)]
+pub mod corrected_clock;
+#[doc(hidden)]
 pub mod crash_point;
 mod delegate;
 pub mod documents;
+#[doc(hidden)]
+pub mod encoding;
 pub mod findings;
 mod fingerprint;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod history_loss;
+#[doc(hidden)]
+pub mod host_clock;
+mod inbox;
 mod judge;
 mod key;
 mod memory;
@@ -27,6 +35,8 @@ pub mod protocol;
 pub mod reconcile;
 mod record;
 mod rejection;
+#[doc(hidden)]
+pub mod server_clock;
 mod store;
 mod sync;
 mod tenant;
@@ -39,6 +49,11 @@ pub use fingerprint::{
     BodyForm, Comparison, Fingerprint, FingerprintRules, PartDigests, Parts, Pointer, PointerError,
     Secret, SecretError, SecretId, Secrets,
 };
+#[doc(hidden)]
+pub use history_loss::lost_again;
+pub use history_loss::{ClearedLoss, HistoryClearance, HistoryLoss};
+pub use host_clock::{Clock, ClockJump, Stopwatch};
+pub use inbox::{Consumed, Inbox, InboxError};
 pub use judge::{Request, Verdict, judge, judge_lapsed, judge_orphan};
 pub use key::{Key, KeyError};
 pub use memory::{HeldMemoryTx, MemoryStore, MemoryTx};

@@ -14,6 +14,8 @@ mod fair_share;
 mod history;
 mod load_control;
 mod moves;
+#[doc(hidden)]
+pub mod pending;
 pub mod protocol;
 mod rules;
 mod scan;

@@ -17,7 +17,7 @@ use firstwrite_gateway::tenants::Tenants;
 use firstwrite_gateway::{
     Claim, Drained, Gateway, GatewayError, Listening, Operator, Rules, Target,
 };
-use firstwrite_store::CachedStore;
+use firstwrite_wrappers::CachedStore;
 
 use crate::command::{Exit, GatewayFlags};
 use crate::config::{

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use firstwrite_core::Store;
-use firstwrite_store::{Access, KeyRing, SealedStore, open_within};
+use firstwrite_store::{Access, open_within};
+use firstwrite_wrappers::{KeyRing, SealedStore};
 use tokio::runtime::Runtime;
 
 use crate::config::StoreUrl;

@@ -10,7 +10,7 @@ fn corpus() -> PathBuf {
 }
 
 fn all() -> Vec<Target> {
-    let crates: [&[Target]; 7] = [
+    let crates: [&[Target]; 8] = [
         fuzz::TARGETS,
         firstwrite::fuzzing::TARGETS,
         firstwrite_core::fuzzing::TARGETS,
@@ -18,6 +18,7 @@ fn all() -> Vec<Target> {
         firstwrite_server::fuzzing::TARGETS,
         firstwrite_store::fuzzing::TARGETS,
         firstwrite_verify::fuzzing::TARGETS,
+        firstwrite_wrappers::fuzzing::TARGETS,
     ];
     crates.concat()
 }

@@ -3,20 +3,13 @@
 use std::sync::Arc;
 #[cfg(feature = "dynamodb")]
 use std::sync::Mutex;
-#[cfg(feature = "sqlite")]
-use std::time::Duration;
 use std::time::{Instant, SystemTime};
 
 use firstwrite_core::Timestamp;
-
-use crate::encoding::as_i64;
-
-/// Source of a store's time.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
-/// Measures time that has passed, from a start of its own.
+use firstwrite_core::encoding::as_i64;
+use firstwrite_core::host_clock::Clock;
 #[cfg(feature = "sqlite")]
-pub type Stopwatch = Arc<dyn Fn() -> Duration + Send + Sync>;
+use firstwrite_core::host_clock::Stopwatch;
 
 /// The host's clock as it is set, steps and all.
 #[cfg(feature = "sqlite")]

@@ -5,7 +5,8 @@
 use std::fmt;
 
 #[cfg(feature = "_sql")]
-use crate::HistoryLoss;
+use firstwrite_core::HistoryLoss;
+
 #[cfg(feature = "dynamodb")]
 pub use crate::dynamo::doctor::examine as dynamodb;
 #[cfg(feature = "mysql")]

@@ -6,20 +6,12 @@
 //! is for DynamoDB. Nothing here decides anything: the protocol in `firstwrite-core` does, and the
 //! conformance suite in `firstwrite-testkit` says what every store must do.
 //!
-//! Three stores wrap another: `SealedStore` (feature `sealed`) encrypts outcomes, `CachedStore` (feature
-//! `redis-cache`) asks Redis first, [`BreakerStore`] stops calling a store that is unavailable. If several
-//! are used, they are nested in this order, the first outermost: so cached outcomes are sealed, and can be
-//! replayed while the store is unavailable. [`MovingStore`] is innermost, over two stores of which one
-//! replaces the other.
+//! Stores in front of a store (encryption, a cache, a breaker, a move) are in `firstwrite-wrappers`.
 //!
 //! This is the only crate with SQL or a driver.
 
 #[cfg(feature = "_address")]
 mod address;
-mod breaker;
-#[cfg(feature = "redis-cache")]
-mod cached;
-mod circuit;
 #[cfg(any(feature = "dynamodb", feature = "sqlite"))]
 mod clock;
 #[cfg(feature = "_sql")]
@@ -27,29 +19,23 @@ mod dispatcher;
 pub mod doctor;
 #[cfg(feature = "dynamodb")]
 mod dynamo;
-#[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
-mod encoding;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+#[cfg(feature = "_history")]
 mod history_loss;
-#[cfg(feature = "_inbox")]
-mod inbox;
-mod moving;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod open;
-#[cfg(feature = "_pending")]
-#[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
-mod pending;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "sealed")]
-mod sealed;
-mod seldom;
-#[cfg(any(feature = "postgres", feature = "redis-cache"))]
-mod server_clock;
+#[cfg(any(feature = "_sql", feature = "sqlite"))]
+#[cfg_attr(
+    not(feature = "sqlite"),
+    allow(dead_code, unused_imports, unused_macros, reason = "each store uses its part")
+)]
+mod rows;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
@@ -64,21 +50,17 @@ mod transactions;
 pub use self::redis::{AppendFsync, RedisOptions, RedisStore};
 #[cfg(feature = "dynamodb")]
 pub use aws_sdk_dynamodb;
-pub use breaker::{BreakerOptions, BreakerStore};
-#[cfg(feature = "redis-cache")]
-pub use cached::{CacheCounts, CacheError, CacheOptions, CacheScope, CachedStore};
-#[cfg(any(feature = "dynamodb", feature = "sqlite"))]
-pub use clock::Clock;
-#[cfg(feature = "sqlite")]
-pub use clock::Stopwatch;
 #[cfg(feature = "postgres")]
 pub use deadpool_postgres;
 #[cfg(feature = "dynamodb")]
 pub use dynamo::{DynamoOptions, DynamoStore, DynamoTx};
-pub use history_loss::{ClearedLoss, HistoryClearance, HistoryLoss};
-#[cfg(feature = "_inbox")]
-pub use inbox::{Consumed, Inbox, InboxError};
-pub use moving::MovingStore;
+#[cfg(any(feature = "dynamodb", feature = "sqlite"))]
+pub use firstwrite_core::Clock;
+pub use firstwrite_core::{
+    ClearedLoss, Consumed, HistoryClearance, HistoryLoss, Inbox, InboxError,
+};
+#[cfg(feature = "sqlite")]
+pub use firstwrite_core::{ClockJump, Stopwatch};
 #[cfg(feature = "mysql")]
 pub use mysql::{MysqlOptions, MysqlStore, MysqlTx};
 #[cfg(feature = "mysql")]
@@ -92,18 +74,9 @@ pub use postgres::{
 pub use postgres::{SqlxPostgresStore, SqlxTx};
 #[cfg(feature = "sqlite")]
 pub use rusqlite;
-#[cfg(feature = "sealed")]
-pub use sealed::{KeyRing, KeyRingError, SealedStore, SealingKey, UnopenedCounts};
-#[doc(hidden)]
-pub use seldom::Seldom;
 #[cfg(feature = "sqlite")]
-pub use sqlite::{ClockJump, ForeignFile, MissingFile, SqliteOptions, SqliteStore, SqliteTx};
+pub use sqlite::{ForeignFile, MissingFile, SqliteOptions, SqliteStore, SqliteTx};
 #[cfg(feature = "sqlx")]
 pub use sqlx;
 #[cfg(feature = "postgres")]
 pub use tokio_postgres;
-
-/// The page's example, compiled.
-#[cfg(all(doctest, feature = "sealed"))]
-#[doc = include_str!("../../../docs/encryption.md")]
-mod encryption_page {}

@@ -28,19 +28,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use firstwrite_core::encoding::encode_outcome;
 use firstwrite_core::{
     AuditEntry, Capabilities, Change, Draft, Guard, Inserted, RecordId, Store, StoreError, Swapped,
     delegate_store, store_methods,
 };
 
 use crate::dispatcher::{Boxed as _, Dispatcher};
-use crate::encoding::encode_outcome;
 use crate::transactions::Releases;
 use crate::{Access, Migrated, OpenError};
 use batch::{COMPLETING, Command, Completion, INSERTING, NewRow};
 use connect::Server;
 use driver_error::unsupported;
-pub(crate) use options::Address;
+use options::Address;
 pub use options::MysqlOptions;
 use outbox::Delivering;
 use pool::Pool;
@@ -215,6 +215,12 @@ impl Store for MysqlStore {
     delegate_store!(
         inner via boxed: insert, swap, get, list, usage, reap, audits, now, check_history
     );
+}
+
+/// Reads an address, and shows it.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn show_address(text: &str) -> Result<String, OpenError> {
+    Address::parse(text, MysqlOptions::default()).map(|read| format!("{read} {read:?}"))
 }
 
 impl fmt::Debug for MysqlStore {

@@ -75,6 +75,20 @@ async fn open_limited(
         return Err(OpenError::new(format!("the store's address has no scheme; write {KNOWN}")));
     };
     tracing::debug!(scheme, ?access, "opening a store");
+    /// Opens a store on a server: its type, its options, and the time limit of its steps among them.
+    #[cfg(any(feature = "_sql", feature = "redis", feature = "dynamodb"))]
+    macro_rules! opened {
+        ($store:ident, $options:ident, $limit:ident) => {
+            match access {
+                Access::Write => {
+                    let mut options = crate::$options::default();
+                    options.$limit = options.$limit.min(limit);
+                    Ok(Arc::new(crate::$store::connect_with(url, options).await?))
+                }
+                Access::ReadOnly => Ok(Arc::new(crate::$store::connect_read_only(url).await?)),
+            }
+        };
+    }
     match scheme {
         #[cfg(feature = "sqlite")]
         "sqlite" => match access {
@@ -88,41 +102,13 @@ async fn open_limited(
             }
         },
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => match access {
-            Access::Write => {
-                let mut options = crate::PostgresOptions::default();
-                options.statement_timeout = options.statement_timeout.min(limit);
-                Ok(Arc::new(crate::PostgresStore::connect_with(url, options).await?))
-            }
-            Access::ReadOnly => Ok(Arc::new(crate::PostgresStore::connect_read_only(url).await?)),
-        },
+        "postgres" | "postgresql" => opened!(PostgresStore, PostgresOptions, statement_timeout),
         #[cfg(feature = "mysql")]
-        "mysql" | "mariadb" => match access {
-            Access::Write => {
-                let mut options = crate::MysqlOptions::default();
-                options.statement_timeout = options.statement_timeout.min(limit);
-                Ok(Arc::new(crate::MysqlStore::connect_with(url, options).await?))
-            }
-            Access::ReadOnly => Ok(Arc::new(crate::MysqlStore::connect_read_only(url).await?)),
-        },
+        "mysql" | "mariadb" => opened!(MysqlStore, MysqlOptions, statement_timeout),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "valkey" | "valkeys" => match access {
-            Access::Write => {
-                let mut options = crate::RedisOptions::default();
-                options.answer_for = options.answer_for.min(limit);
-                Ok(Arc::new(crate::RedisStore::connect_with(url, options).await?))
-            }
-            Access::ReadOnly => Ok(Arc::new(crate::RedisStore::connect_read_only(url).await?)),
-        },
+        "redis" | "rediss" | "valkey" | "valkeys" => opened!(RedisStore, RedisOptions, answer_for),
         #[cfg(feature = "dynamodb")]
-        "dynamodb" => match access {
-            Access::Write => {
-                let mut options = crate::DynamoOptions::default();
-                options.call_timeout = options.call_timeout.min(limit);
-                Ok(Arc::new(crate::DynamoStore::connect_with(url, options).await?))
-            }
-            Access::ReadOnly => Ok(Arc::new(crate::DynamoStore::connect_read_only(url).await?)),
-        },
+        "dynamodb" => opened!(DynamoStore, DynamoOptions, call_timeout),
         _ => Err(not_openable(scheme)),
     }
 }

@@ -36,14 +36,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use deadpool_postgres::{Hook, HookError, Pool};
+use firstwrite_core::encoding::encode_outcome;
+use firstwrite_core::server_clock::ServerClock;
 use firstwrite_core::{
     AuditEntry, Capabilities, Change, Draft, Found, Guard, Inserted, RecordId, Store, StoreError,
     Swapped, delegate_store, store_methods,
 };
 
 use crate::dispatcher::{Boxed as _, Dispatcher};
-use crate::encoding::encode_outcome;
-use crate::server_clock::ServerClock;
 use crate::transactions::Releases;
 use crate::{Access, Migrated, OpenError};
 use batch::{COMPLETING, Command, Completion, CompletionResult, INSERTING};
@@ -139,7 +139,7 @@ impl PostgresStore {
             sql: Sql::new(&server.address.options.schema),
             commit_count: AtomicU64::new(0),
             profiles: Profiles::default(),
-            clock: ServerClock::default(),
+            clock: ServerClock::new(replays::read_host),
             replays: Replays::new(server.address.options.cache_bytes_max),
             history: History::default(),
             releases: Releases::default(),
@@ -192,8 +192,7 @@ impl PostgresStore {
     }
 
     /// Returns the identity of the database and of the tables in it.
-    #[cfg(feature = "redis-cache")]
-    pub(crate) async fn identity(&self) -> Result<String, StoreError> {
+    pub async fn identity(&self) -> Result<String, StoreError> {
         const DOING: &str = "asking which database it is";
         let schema = &self.shared().server.address.options.schema;
         let ask = async |link: Link<'_>| Ok(schema::identity(link.client, schema).await?);
@@ -202,8 +201,7 @@ impl PostgresStore {
     }
 
     /// Returns the incarnation (start) of the server that was asked last; 0 before the first.
-    #[cfg(feature = "redis-cache")]
-    pub(crate) fn incarnation(&self) -> i64 {
+    pub fn incarnation(&self) -> i64 {
         self.shared().history.check().incarnation
     }
 
@@ -327,10 +325,10 @@ impl Store for PostgresStore {
     );
 }
 
-/// Parses an address, for [`crate::fuzzing`].
-#[cfg(feature = "fuzzing")]
-pub(crate) fn parse_address(text: &str) {
-    drop(Address::parse(text, PostgresOptions::default()));
+/// Reads an address, and shows it.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn show_address(text: &str) -> Result<String, OpenError> {
+    Address::parse(text, PostgresOptions::default()).map(|read| format!("{read} {read:?}"))
 }
 
 impl fmt::Debug for PostgresStore {

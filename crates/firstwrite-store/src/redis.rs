@@ -24,10 +24,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use firstwrite_core::{
-    Capabilities, Page, Query, RecordId, StateFilter, Store, StoreError, store_methods,
+    Capabilities, HistoryClearance, HistoryLoss, Page, Query, RecordId, StateFilter, Store,
+    StoreError, store_methods,
 };
 
-use crate::history_loss::{HistoryClearance, HistoryLoss, mark};
+use crate::history_loss::mark;
 use crate::{Access, Migrated, OpenError, tls};
 use admission::Durable;
 use driver_error::unsupported;
@@ -133,7 +134,7 @@ impl RedisStore {
         let marked = mark(self, (actor, reason)).await?;
         history_loss::compare(&lives, &history_loss::lives(router, &self.inner.memory).await?)?;
         let losses = history_loss::clear(router, &lives, (actor, reason)).await?;
-        let clearance = HistoryClearance { losses, ..marked };
+        let clearance = marked.of(losses);
         tracing::warn!(server = %router.address, actor, ?clearance, "history losses were cleared");
         Ok(clearance)
     }
@@ -199,10 +200,10 @@ impl Store for RedisStore {
     );
 }
 
-/// Parses an address, for [`crate::fuzzing`].
-#[cfg(feature = "fuzzing")]
-pub(crate) fn parse_address(text: &str) {
-    drop(Address::parse(text, RedisOptions::default()));
+/// Reads an address, and shows it.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn show_address(text: &str) -> Result<String, OpenError> {
+    Address::parse(text, RedisOptions::default()).map(|read| format!("{read} {read:?}"))
 }
 
 /// Decodes a value of the server, for [`crate::fuzzing`]: a record, an audit entry, or the head of a record that

@@ -35,14 +35,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use firstwrite_core::host_clock::{ClockJump, StoreClock};
 use firstwrite_core::{
-    Capabilities, Conclusion, Found, RecordId, Store, StoreError, StoreErrorKind, Transacted,
-    TransactionalStore, store_methods,
+    Capabilities, Conclusion, Found, HistoryClearance, HistoryLoss, RecordId, Store, StoreError,
+    StoreErrorKind, Transacted, TransactionalStore, store_methods,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::history_loss::{HistoryClearance, HistoryLoss, is_open, mark};
+use crate::history_loss::mark;
 use crate::{Migrated, OpenError};
 use connect::Target;
 pub use connect::{ForeignFile, MissingFile, SqliteOptions};
@@ -50,8 +51,6 @@ use driver_error::{Failure, unavailable, unsupported};
 use queue::{Queue, Refused};
 use readers::{Lookup, View};
 use session::Session;
-pub use store_clock::ClockJump;
-use store_clock::StoreClock;
 use threads::{Threads, Writes};
 pub use tx::SqliteTx;
 use writer::Command;
@@ -101,7 +100,7 @@ impl SqliteStore {
         let target = Target::for_writing(path.as_ref(), options.missing_file)?;
         let lock = WriterLock::take(&target)?;
         let (connection, _migrated) = target.connect_writer(&options)?;
-        let resumed = StoreClock::resume(&connection, &options);
+        let resumed = store_clock::resumed(&connection, &options);
         let (clock, jump) = resumed.map_err(|error| target.unreadable(error))?;
         let (clock, writes) = (Arc::new(clock), Writes { connection, lock, jump });
         let threads = Threads::start(&target, Some(writes), &options, &clock)?;
@@ -114,7 +113,7 @@ impl SqliteStore {
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let options = SqliteOptions::default();
         let target = Target::for_reading(path.as_ref())?;
-        let followed = StoreClock::follow(&target.connect_reader(options.busy_for)?, &options);
+        let followed = store_clock::following(&target.connect_reader(options.busy_for)?, &options);
         let clock = Arc::new(followed.map_err(|error| target.unreadable(error))?);
         let threads = Threads::start(&target, None, &options, &clock)?;
         tracing::info!(file = target.name, "opened for reading");
@@ -157,11 +156,7 @@ impl SqliteStore {
     /// Every time that the file was found deleted or replaced under a running process, oldest first. While one
     /// is not cleared, keys that are not known are refused.
     pub async fn history_losses(&self) -> Result<Vec<HistoryLoss>, StoreError> {
-        self.look("reading history losses", |view| {
-            history_loss::all(&view.connection)
-                .map_err(driver_error::definite("reading history losses"))
-        })
-        .await
+        self.look("reading history losses", View::history_losses).await
     }
 
     /// Clears every open history loss, so that unknown keys can be written again; call it once an
@@ -177,7 +172,8 @@ impl SqliteStore {
     ) -> Result<HistoryClearance, StoreError> {
         const DOING: &str = "clearing history losses";
         self.command(DOING, |session| session.refuse_lost(DOING)).await?;
-        if !is_open(&self.history_losses().await?) {
+        let losses = self.history_losses().await?;
+        if losses.iter().all(|loss| loss.cleared.is_some()) {
             return Ok(HistoryClearance::default());
         }
         let marked = mark(self, (actor, reason)).await?;
@@ -185,7 +181,7 @@ impl SqliteStore {
         let clear = move |session: &Session| session.clear_history_losses(&by, &why);
         let losses = self.command(DOING, clear).await?;
         self.command("reading history losses", Session::believe_file).await?;
-        let clearance = HistoryClearance { losses, ..marked };
+        let clearance = marked.of(losses);
         tracing::warn!(actor, ?clearance, "history losses were cleared");
         Ok(clearance)
     }

@@ -99,7 +99,7 @@ async fn consume(store: &SqliteStore, inbox: &Inbox, message: &Message) -> Anyho
     let payment = String::from_utf8(message.payload.to_vec())?;
     let inbox = inbox.clone();
     let work = move |tx: &Connection| {
-        let consumed = inbox.consume(&id, tx);
+        let consumed = SqliteStore::consume(&inbox, &id, tx);
         if let Ok(Consumed::First) = consumed {
             tx.execute("INSERT INTO settled (payment) VALUES (?1)", [payment])?;
         }

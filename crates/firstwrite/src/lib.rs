@@ -135,7 +135,7 @@ pub use attempt::Attempt;
 pub use body::{RequestBody, ResponseBody, Room};
 pub use firstwrite_core::codec::percent::escape_path;
 #[doc(hidden)]
-pub use firstwrite_store::Seldom;
+pub use firstwrite_wrappers::Seldom;
 pub use layer::{IdempotencyLayer, PolicyMismatch};
 pub use observe::{
     AdmitContext, Observer, RecordChange, RecordStep, RequestFinished, RequestResult,

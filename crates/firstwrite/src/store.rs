@@ -21,11 +21,11 @@ pub use firstwrite_store::{
 #[cfg(feature = "sqlx")]
 pub use firstwrite_store::{SqlxPostgresStore, SqlxTx, sqlx};
 
-pub use firstwrite_store::{BreakerOptions, BreakerStore, MovingStore};
+pub use firstwrite_wrappers::{BreakerOptions, BreakerStore, MovingStore};
 #[cfg(feature = "redis-cache")]
-pub use firstwrite_store::{CacheCounts, CacheError, CacheOptions, CacheScope, CachedStore};
+pub use firstwrite_wrappers::{CacheCounts, CacheError, CacheOptions, CacheScope, CachedStore};
 #[cfg(feature = "sealed")]
-pub use firstwrite_store::{KeyRing, KeyRingError, SealedStore, SealingKey, UnopenedCounts};
+pub use firstwrite_wrappers::{KeyRing, KeyRingError, SealedStore, SealingKey, UnopenedCounts};
 
 #[cfg(any(feature = "dynamodb", feature = "sqlite"))]
 pub use firstwrite_store::Clock;

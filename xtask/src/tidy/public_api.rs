@@ -25,12 +25,13 @@ Compares the public items of the libraries that people link with the lists in do
   --write   writes the lists";
 
 /// The libraries that people link, each with the folder of its sources.
-const CRATES: [(&str, &str); 5] = [
+const CRATES: [(&str, &str); 6] = [
     ("firstwrite", "crates/firstwrite/src/"),
     ("firstwrite-client", "clients/rust/src/"),
     ("firstwrite-core", "crates/firstwrite-core/src/"),
     ("firstwrite-store", "crates/firstwrite-store/src/"),
     ("firstwrite-testkit", "crates/firstwrite-testkit/src/"),
+    ("firstwrite-wrappers", "crates/firstwrite-wrappers/src/"),
 ];
 /// Modules for tests alone.
 const APART: [&str; 3] = ["/tests.rs", "/tests/", "/fuzzing.rs"];

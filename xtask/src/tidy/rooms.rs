@@ -14,8 +14,8 @@ const END: &str = "<!-- rooms:end -->";
 const DRIVERS: &[&str] =
     &["aws-sdk-dynamodb", "mysql_async", "redis", "rusqlite", "sqlx", "tokio-postgres"];
 
-/// Drivers of databases that are brokers too, and whose carriers speak to them as such: by crate.
-const BROKERS: &[(&str, &str)] = &[("firstwrite", "redis")];
+/// Drivers of databases that are brokers and caches too, by the crates that speak to them as such.
+const NO_STORES: &[(&str, &str)] = &[("firstwrite", "redis"), ("firstwrite-wrappers", "redis")];
 
 /// Crates with a file of their own on the caller's side, by the driver they use for it.
 const CALLERS: &[(&str, &str)] = &[("firstwrite-client", "rusqlite")];
@@ -103,9 +103,9 @@ pub(super) fn walls(packages: &[Package]) -> Vec<Finding> {
             ));
         }
         let driver = package.dependencies.iter().find(|own| {
-            let is_broker = BROKERS.contains(&(package.name.as_str(), own.name.as_str()));
+            let is_no_store = NO_STORES.contains(&(package.name.as_str(), own.name.as_str()));
             let is_caller = CALLERS.contains(&(package.name.as_str(), own.name.as_str()));
-            DRIVERS.contains(&own.name.as_str()) && !is_broker && !is_caller
+            DRIVERS.contains(&own.name.as_str()) && !is_no_store && !is_caller
         });
         if let Some(driver) = driver.filter(|_| package.name != "firstwrite-store") {
             findings.push(Finding::new(
@@ -236,6 +236,8 @@ mod tests {
         assert_eq!(with(package("firstwrite", &["rusqlite"], &[])).len(), 1);
         assert_eq!(with(package("firstwrite-server", &["redis"], &[])).len(), 1);
         assert_eq!(with(package("firstwrite", &["redis"], &[])).len(), 0, "to a carrier, a broker");
+        assert_eq!(with(package("firstwrite-wrappers", &["redis"], &[])).len(), 0, "a cache");
+        assert_eq!(with(package("firstwrite-wrappers", &["rusqlite"], &[])).len(), 1);
         assert_eq!(with(package("firstwrite-client", &["rusqlite"], &[])).len(), 0, "its own file");
         assert_eq!(with(package("firstwrite-client", &["firstwrite-core"], &[])).len(), 1);
         assert_eq!(with(package("firstwrite-client", &[], &["firstwrite-core"])).len(), 0);

@@ -15,6 +15,10 @@ const ROOMS: &[(&str, &str)] = &[
         "clients/rust/src/storage/",
         "the client writes down its own intents in a file of its own, and shares nothing with the store",
     ),
+    (
+        "crates/firstwrite-wrappers/tests/cached/postgres.rs",
+        "the test plays a server that lost a record",
+    ),
     ("examples/", "an example is an application with its own business rows"),
     (
         "crates/firstwrite-chaos/src/postgres/",

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::{Content, MemoryStore};
 use crate::outbox::{
-    Becomes, ClaimRequest, ClaimStatus, Claimed, ClaimedMessage, DestinationChange,
-    DestinationView, Gate, HistoryRow, MessageContent, MessageNumber, MessageStory, Move, Outbox,
-    PastDelivery, PastEnding, Problem, Receipt, Scan, ScanPage, Standing,
+    ClaimRequest, ClaimStatus, Claimed, ClaimedMessage, DestinationChange, DestinationView, Gate,
+    HistoryRow, MessageContent, MessageNumber, MessageStory, Move, Outbox, PastDelivery,
+    PastEnding, Problem, Receipt, Scan, ScanPage, Standing,
 };
 use crate::{Audited, BoxFuture, Fence, Message, Outcome, RecordId, State, StoreError, Timestamp};
 
@@ -81,12 +81,12 @@ impl Outgoing {
         for request in requests {
             let row = self.destinations.entry(request.destination.clone()).or_default();
             let gate = Gate::of(row.open_until, now);
-            if row.paused.is_some() || gate == Gate::Closed {
+            let room = gate.room(request.count_max).filter(|_| row.paused.is_none());
+            let Some(count_max) = room else {
                 claimed.closed.push(request.destination.clone());
                 continue;
-            }
+            };
             let is_trial = gate == Gate::Trial;
-            let count_max = if is_trial { request.count_max.min(1) } else { request.count_max };
             let numbers = self.claimable(&request.destination, now);
             let lease_until = now.plus(request.lease_for);
             if is_trial
@@ -206,13 +206,8 @@ impl Content {
             return ClaimStatus::Lost;
         }
         entry.standing.take(&step.becomes, now);
-        let problem = match &step.becomes {
-            Becomes::Pending(draft) => draft.problem.as_ref(),
-            Becomes::MaybeSent(draft) => draft.problem.as_ref(),
-            Becomes::Settled(_) => None,
-        };
-        if problem.is_some() {
-            entry.problem = problem.cloned();
+        if let Some(problem) = step.becomes.problem() {
+            entry.problem = Some(problem.clone());
         }
         let record = entry.message.record();
         self.answer(record, step.answer.as_ref(), now);

@@ -112,6 +112,15 @@ fn follow(old: Option<Duration>, new: Duration, share: f64) -> Duration {
 }
 
 impl Gate {
+    /// Returns how many messages a claim may take that asks for `count_max`; `None` for none at all.
+    pub fn room(self, count_max: usize) -> Option<usize> {
+        match self {
+            Self::Closed => None,
+            Self::Trial => Some(count_max.min(1)),
+            Self::Open => Some(count_max),
+        }
+    }
+
     /// Returns the gate of a destination that is not paused and whose breaker is open until `open_until`.
     pub fn of(open_until: Option<Timestamp>, now: Timestamp) -> Self {
         match open_until {

@@ -312,6 +312,15 @@ impl Becomes {
             Self::MaybeSent(_) => None,
         }
     }
+
+    /// Returns the problem that the message shows after the move, if it is another one.
+    pub fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::Pending(draft) => draft.problem.as_ref(),
+            Self::MaybeSent(draft) => draft.problem.as_ref(),
+            Self::Settled(_) => None,
+        }
+    }
 }
 
 impl MoveGuard {

@@ -1,7 +1,7 @@
 //! State of a message between claims, and the steps that change it.
 //!
-//! The in-memory store and the model of the outbox use these functions; the conformance suite holds every
-//! other store to them.
+//! The in-memory store, the model of the outbox and the stores that change rows in memory use these functions;
+//! PostgreSQL mirrors them in `claim.sql` and `apply.sql`, and the conformance suite holds it to them.
 
 use super::{Becomes, MessageState, MoveGuard};
 use crate::{Fence, Timestamp};
@@ -63,7 +63,7 @@ impl Standing {
     /// it.
     pub fn claim(&mut self, nonce: u64, now: Timestamp, lease_until: Timestamp) -> Fence {
         if self.state == MessageState::Sending {
-            self.lapse_count += 1;
+            self.lapse_count = self.lapse_count.saturating_add(1);
             self.doubt();
         }
         let fence = self.fence.map_or(Fence::first(nonce), |fence| fence.next(nonce));

@@ -184,8 +184,7 @@ pub(super) fn settle(
     settled: &Settled,
 ) -> rusqlite::Result<Consumed> {
     let Settled { event, payment, provider_id } = settled;
-    let consumed = inbox
-        .consume(event, connection)
+    let consumed = SqliteStore::consume(inbox, event, connection)
         .map_err(|error| rusqlite::Error::UserFunctionError(error.into()))?;
     if consumed == Consumed::First {
         connection

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use firstwrite_core::{Secrets, Tenant};
-use firstwrite_store::{KeyRing, SealingKey};
+use firstwrite_wrappers::{KeyRing, SealingKey};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 

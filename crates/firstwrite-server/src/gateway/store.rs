@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use firstwrite_core::Store;
-use firstwrite_store::{
+use firstwrite_store::{PostgresOptions, PostgresStore, open_within};
+use firstwrite_wrappers::{
     BreakerOptions, BreakerStore, CacheOptions, CacheScope, CachedStore, KeyRing, MovingStore,
-    PostgresOptions, PostgresStore, SealedStore, open_within,
+    SealedStore,
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

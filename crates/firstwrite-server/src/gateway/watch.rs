@@ -9,7 +9,7 @@ use firstwrite::Observer;
 use firstwrite::worker::{Schedule, Worker};
 use firstwrite_core::Store;
 use firstwrite_gateway::{Claim, Metrics, MetricsLimits, Operator, TenantUsage, Tracer};
-use firstwrite_store::{CacheCounts, UnopenedCounts};
+use firstwrite_wrappers::{CacheCounts, UnopenedCounts};
 
 use super::store::Opened;
 use crate::command::GatewayFlags;

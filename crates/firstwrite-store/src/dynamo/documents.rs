@@ -4,10 +4,10 @@
 //! to it.
 
 use firstwrite_core::documents::{
-    Document, DocumentChange, DocumentContent, DocumentName, DocumentPage, DocumentScan,
-    DocumentStep, Documents, Edition, Expiry, FoundDocuments, WrittenDocuments, in_order,
+    Document, DocumentChange, DocumentContent, DocumentName, DocumentPage, DocumentStep, Documents,
+    Edition, Expiry, in_order,
 };
-use firstwrite_core::{BoxFuture, StoreError};
+use firstwrite_core::{StoreError, documents_methods};
 
 use super::DynamoStore;
 use super::driver_error::corrupt;
@@ -92,12 +92,8 @@ impl DynamoStore {
 }
 
 impl Documents for DynamoStore {
-    fn read<'a>(
-        &'a self,
-        kind: &'a str,
-        names: &'a [DocumentName],
-    ) -> BoxFuture<'a, Result<FoundDocuments, StoreError>> {
-        Box::pin(async move {
+    documents_methods!(self;
+        read(kind, names) => async move {
             let link = self.link();
             let pointers: Vec<Item> = names.iter().map(|name| pointer(kind, name)).collect();
             let pointers = link.items_at(&pointers, READING).await?;
@@ -106,15 +102,8 @@ impl Documents for DynamoStore {
             let items = link.items_at(&keys, READING).await?;
             let found = items.iter().map(document).collect::<Result<Vec<_>, _>>()?;
             Ok(in_order(names, &found))
-        })
-    }
-
-    fn put<'a>(
-        &'a self,
-        kind: &'a str,
-        changes: &'a [DocumentChange],
-    ) -> BoxFuture<'a, Result<WrittenDocuments, StoreError>> {
-        Box::pin(async move {
+        },
+        put(kind, changes) => async move {
             let link = self.link();
             link.writable(WRITING)?;
             let mut written = Vec::with_capacity(changes.len());
@@ -124,15 +113,8 @@ impl Documents for DynamoStore {
                 written.push(end.is_done().then_some(number));
             }
             Ok(written)
-        })
-    }
-
-    fn scan<'a>(
-        &'a self,
-        kind: &'a str,
-        scan: DocumentScan,
-    ) -> BoxFuture<'a, Result<DocumentPage, StoreError>> {
-        Box::pin(async move {
+        },
+        scan(kind, scan) => async move {
             let (link, now) = (self.link(), self.link().now());
             let after = (scan.after >= 0).then(|| scan.after.to_be_bytes().to_vec());
             let asked =
@@ -146,6 +128,6 @@ impl Documents for DynamoStore {
             let documents = answer.items.iter().map(document).collect::<Result<_, _>>()?;
             let next = answer.ended_at.and_then(|at| at.try_into().ok().map(i64::from_be_bytes));
             Ok(DocumentPage { documents, next, now })
-        })
-    }
+        },
+    );
 }

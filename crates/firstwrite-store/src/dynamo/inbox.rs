@@ -2,19 +2,20 @@
 //! expires.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use firstwrite_core::StoreError;
+use firstwrite_core::{Consumed, Inbox, StoreError};
 
 use super::DynamoStore;
 use super::driver_error::{corrupt, unavailable, unsupported};
 use super::items::{EXPIRES, expires, instant, key, number, set};
 use super::write::{self, Step, Terms, Transaction};
-use crate::inbox::{CONSUMING, Consumed, Inbox};
 
 const CONSUMED_AT: &str = "consumed_at";
 const KEPT_UNTIL: &str = "kept_until";
 
 /// The service takes 100 in one transaction; one is the note.
 const STEPS_MAX: usize = 99;
+
+const CONSUMING: &str = "consuming a message";
 
 impl DynamoStore {
     /// Runs `work`, the effects of a message from another system, if the message was not consumed before:

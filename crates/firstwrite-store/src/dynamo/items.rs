@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
+use firstwrite_core::encoding::{
+    self, decode_outcome, encode_fingerprint, fingerprint_of, lost_answer_of, retention_numbers,
+    retention_of,
+};
 use firstwrite_core::{
     Draft, DraftState, Fence, Key, Lease, Record, RecordId, Retention, State, StateKind,
     StoreError, Tenant, Timestamp,
 };
 
 use super::driver_error::corrupt;
-use crate::encoding::{
-    self, decode_outcome, encode_fingerprint, fingerprint_of, lost_answer_of, retention_numbers,
-    retention_of,
-};
 
 pub(super) type Item = HashMap<String, AttributeValue>;
 

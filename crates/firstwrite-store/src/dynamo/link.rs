@@ -14,9 +14,10 @@ use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::KeysAndAttributes;
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use firstwrite_core::corrected_clock::CorrectedClock;
 use firstwrite_core::{RecordId, StoreError, Timestamp};
 
-use super::clock::{Listener, StoreClock};
+use super::clock::{Listener, corrected};
 use super::driver_error::{DriverError, corrupt, unavailable, unsupported};
 use super::items::{Item, Shards};
 use super::options::{Address, DynamoOptions};
@@ -32,14 +33,14 @@ pub(super) struct Link {
     pub(super) client: Client,
     pub(super) address: Address,
     pub(super) shards: Shards,
-    pub(super) clock: Arc<StoreClock>,
+    pub(super) clock: Arc<CorrectedClock>,
     access: Access,
 }
 
 impl Link {
     /// Makes a client for `address`. Sends nothing yet, except to the provider of credentials.
     pub(super) async fn new(address: Address, options: DynamoOptions, access: Access) -> Self {
-        let clock = StoreClock::new(options.clock.clone());
+        let clock = corrected(options.clock.clone());
         let timeouts = TimeoutConfig::builder()
             .connect_timeout(options.connect_for)
             .operation_timeout(options.call_timeout)

@@ -6,6 +6,7 @@
 //! record names (because it had moved or was replaced) when they expire.
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use firstwrite_core::encoding::{as_i64, encode_outcome};
 use firstwrite_core::{
     Body, KeptHeaders, Outcome, RecordId, Retention, State, StateKind, StoreError, Timestamp,
 };
@@ -16,7 +17,6 @@ use super::items::{
     RETAINED_UNTIL, STATE, blob, bytes, number, text,
 };
 use super::link::Link;
-use crate::encoding::{as_i64, encode_outcome};
 
 /// The parts that hold an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

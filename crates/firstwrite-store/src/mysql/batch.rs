@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use firstwrite_core::encoding::{as_i64, encode_fingerprint, encode_outcome, retention_numbers};
 use firstwrite_core::{
     Draft, DraftState, Fence, Found, Inserted, RecordId, Retention, StoreError, Timestamp,
 };
@@ -15,8 +16,7 @@ use super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::pool::PooledConnection;
 use super::rows::{self, COMPLETED, RESERVED, record_columns};
 use crate::dispatcher::{self, Command as _, Reply};
-use crate::encoding::{as_i64, encode_fingerprint, encode_outcome, retention_numbers};
-use crate::pending::rows::Columns as _;
+use crate::rows::Columns as _;
 
 /// One caller's write, with the channel for its result.
 pub(super) enum Command {

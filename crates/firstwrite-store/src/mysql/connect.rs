@@ -12,7 +12,7 @@ use super::history_loss::{ASK_CLUSTER, cluster};
 use super::options::Address;
 use super::pipeline::{Answer, Pipeline, SendError};
 use crate::address::Host;
-use crate::pending::rows::Columns as _;
+use crate::rows::Columns as _;
 use crate::tls::Tls;
 use crate::{Access, OpenError};
 

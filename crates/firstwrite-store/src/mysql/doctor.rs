@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use firstwrite_core::StoreError;
+use firstwrite_core::encoding::as_i64;
 use mysql_async::Row;
 
 use super::MysqlStore;
 use super::connect::rivals;
 use super::pipeline::{Answer, Pipeline, Value};
 use crate::doctor::Finding;
-use crate::encoding::as_i64;
-use crate::pending::rows::Columns as _;
+use crate::rows::Columns as _;
 
 const DOING: &str = "looking at the server";
 

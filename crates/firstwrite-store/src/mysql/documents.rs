@@ -1,19 +1,16 @@
 //! Documents in the same database.
 
 use firstwrite_core::documents::{
-    Document, DocumentChange, DocumentContent, DocumentName, DocumentPage, DocumentScan,
-    DocumentStep, Documents, Edition, Expiry, FoundDocuments, WrittenDocuments, in_order,
+    DocumentChange, DocumentContent, DocumentStep, Documents, Expiry, in_order,
 };
-use firstwrite_core::{BoxFuture, StoreError, Timestamp};
-use mysql_async::Row;
+use firstwrite_core::encoding::as_i64;
+use firstwrite_core::{Timestamp, documents_methods};
 
 use super::MysqlStore;
 use super::batch::time_in;
-use super::driver_error::corrupt;
 use super::pipeline::{NOW, Pipeline, SendError, Value};
 use super::pool::{PooledConnection, take};
-use crate::encoding::as_i64;
-use crate::pending::rows::Columns as _;
+use crate::rows::{Columns as _, document};
 
 const READING: &str = "reading documents";
 const WRITING: &str = "writing documents";
@@ -79,25 +76,9 @@ fn select(pipeline: &mut Pipeline, kind: &str) -> usize {
     pipeline.add(sql, &[Value::Text(kind)])
 }
 
-fn document(row: &Row) -> Result<Document, StoreError> {
-    let name = row.bytes(0)?.try_into().map(DocumentName);
-    Ok(Document {
-        name: name.map_err(|_length| corrupt("a document's name has 32 bytes"))?,
-        edition: Edition { number: row.integer(1)?, version: row.integer(2)? },
-        content: DocumentContent {
-            bytes: row.bytes(3)?.to_vec(),
-            expires_at: row.instant_or_null(4)?,
-        },
-    })
-}
-
 impl Documents for MysqlStore {
-    fn read<'a>(
-        &'a self,
-        kind: &'a str,
-        names: &'a [DocumentName],
-    ) -> BoxFuture<'a, Result<FoundDocuments, StoreError>> {
-        Box::pin(async move {
+    documents_methods!(self;
+        read(kind, names) => async move {
             let mut pipeline = Pipeline::new();
             select(&mut pipeline, kind);
             pipeline.write(" AND name IN ", &[]);
@@ -106,26 +87,12 @@ impl Documents for MysqlStore {
             let answers = self.pool().send(READING, &pipeline).await?;
             let found = answers[0].rows.iter().map(document).collect::<Result<Vec<_>, _>>()?;
             Ok(in_order(names, &found))
-        })
-    }
-
-    fn put<'a>(
-        &'a self,
-        kind: &'a str,
-        changes: &'a [DocumentChange],
-    ) -> BoxFuture<'a, Result<WrittenDocuments, StoreError>> {
-        Box::pin(async move {
+        },
+        put(kind, changes) => async move {
             self.writes(WRITING)?;
             take!(self.pool(), WRITING, |session| put_once(&mut session, kind, changes))
-        })
-    }
-
-    fn scan<'a>(
-        &'a self,
-        kind: &'a str,
-        scan: DocumentScan,
-    ) -> BoxFuture<'a, Result<DocumentPage, StoreError>> {
-        Box::pin(async move {
+        },
+        scan(kind, scan) => async move {
             let mut pipeline = Pipeline::reading();
             let time = pipeline.add("SELECT @firstwrite_now", &[]);
             let place = select(&mut pipeline, kind);
@@ -140,6 +107,6 @@ impl Documents for MysqlStore {
             let documents = answers[place].rows.iter().map(document);
             let documents = documents.collect::<Result<_, _>>()?;
             Ok(scan.page(documents, time_in(&answers[time])?))
-        })
-    }
+        },
+    );
 }

@@ -20,18 +20,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use firstwrite_core::{RecordId, StoreError, StoreErrorKind, Timestamp, lock};
+use firstwrite_core::encoding::as_i64;
+use firstwrite_core::{
+    HistoryClearance, HistoryLoss, RecordId, StoreError, StoreErrorKind, Timestamp, lock,
+    lost_again,
+};
 use mysql_async::Row;
 
 use super::connect::{Connection, Server};
 use super::driver_error::{DriverError, unavailable};
 use super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::pool::PooledConnection;
-use super::rows::is_null;
 use super::{Inner, MysqlStore};
-use crate::encoding::as_i64;
-use crate::history_loss::{ClearedLoss, HistoryClearance, HistoryLoss, lost_again, mark};
-use crate::pending::rows::Columns as _;
+use crate::history_loss::mark;
+use crate::rows::{Columns as _, history_loss};
 
 /// Counts that the server acknowledged to this store.
 #[derive(Debug)]
@@ -362,7 +364,7 @@ impl MysqlStore {
                    FROM firstwrite_history_losses ORDER BY loss";
         let place = pipeline.add(sql, &[]);
         let answers = self.pool().send("reading history losses", &pipeline).await?;
-        answers[place].rows.iter().map(read).collect()
+        answers[place].rows.iter().map(history_loss).collect()
     }
 
     /// Clears every open history loss, so that unknown keys can be written again; call it once an
@@ -400,7 +402,7 @@ impl MysqlStore {
         }
         let marked = mark(self, (actor, reason)).await?;
         clear(&mut pool.get(DOING).await?, (&known, &open), (actor, reason)).await?;
-        let clearance = HistoryClearance { losses: open.len(), ..marked };
+        let clearance = marked.of(open.len());
         let server = &pool.server.address;
         tracing::warn!(%server, actor, ?clearance, "history losses were cleared");
         Ok(clearance)
@@ -439,16 +441,6 @@ async fn clear(
     );
     pipeline.commit();
     pooled.send(&pipeline).await.map_err(|error| error.error(DOING)).map(drop)
-}
-
-fn read(row: &Row) -> Result<HistoryLoss, StoreError> {
-    let cleared = if is_null(row, 2) {
-        None
-    } else {
-        let at = row.instant(2)?;
-        Some(ClearedLoss { at, by: row.owned_text(3)?, reason: row.owned_text(4)? })
-    };
-    Ok(HistoryLoss { noticed_at: row.instant(0)?, detail: row.owned_text(1)?, cleared })
 }
 
 #[cfg(test)]

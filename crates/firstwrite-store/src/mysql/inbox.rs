@@ -1,12 +1,13 @@
 //! The inbox in the same database: a row for each message that was consumed.
 
-use firstwrite_core::StoreError;
+use firstwrite_core::{Consumed, Inbox, StoreError};
 use mysql_async::Conn;
 
 use super::MysqlStore;
 use super::pipeline::{NOW, Pipeline, Value};
-use crate::inbox::{CONSUMING, Consumed, Inbox};
-use crate::pending::rows::Columns as _;
+use crate::rows::Columns as _;
+
+const CONSUMING: &str = "consuming a message";
 
 impl MysqlStore {
     /// Notes in `tx` that a message is consumed. `tx` is a connection of the driver in which the consumer's

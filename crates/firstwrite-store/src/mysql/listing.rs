@@ -1,6 +1,7 @@
 //! Reads records: one record, pages for operators, usage sums, lapsed leases for the sweep, audit entries,
 //! the time.
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::{
     Audited, Found, Page, Query, RecordId, StateFilter, StoreError, Timestamp, Usage, UsagePage,
     UsageSums,
@@ -11,9 +12,8 @@ use super::batch::{record_in, time_in};
 use super::pipeline::{Answer, NOW, Pipeline, Value};
 use super::rows::{self, RESERVED, record_columns};
 use super::swap::number_of;
-use crate::encoding::as_i64;
-use crate::pending::rows::Columns as _;
-use crate::pending::rows::audited;
+use crate::rows::Columns as _;
+use crate::rows::audited;
 
 /// Maximum number of ids that one page examines. A page that finds few among many ends early and says where
 /// the next one starts.

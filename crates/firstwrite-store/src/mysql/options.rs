@@ -38,7 +38,7 @@ pub struct MysqlOptions {
 
 /// The server's address, and the settings for it.
 #[derive(Clone, Debug)]
-pub(crate) struct Address {
+pub(super) struct Address {
     server: address::Address,
     pub(super) tls: Tls,
     pub(super) options: MysqlOptions,
@@ -69,7 +69,7 @@ impl Default for MysqlOptions {
 
 impl Address {
     /// Reads an address with the parameters `sslmode`, `sslrootcert` and `fail_over`.
-    pub(crate) fn parse(url: &str, mut options: MysqlOptions) -> Result<Self, OpenError> {
+    pub(super) fn parse(url: &str, mut options: MysqlOptions) -> Result<Self, OpenError> {
         let server = address::Address::parse(url, &MYSQL)?;
         if server.hosts.is_empty() {
             return Err(server.hostless());
@@ -159,38 +159,5 @@ mod tests {
         assert_eq!(address.tls, Tls::Require(None));
         assert_eq!(address.database(), "shop");
         assert_eq!(address.hosts()[2], Host { name: "three".to_owned(), port: 3306 });
-    }
-
-    #[test]
-    fn a_password_is_never_shown() {
-        let address = parse("mysql://pay:hunter2@one:1,[::1]:2/shop").unwrap();
-        assert_eq!(address.to_string(), "mysql://pay@one:1,[::1]:2/shop");
-        assert!(!format!("{address:?}").contains("hunter2"));
-        for wrong in
-            ["mysql://a:hunter2@h:x/db", "mysql://a:hunter2@h", "mysql://a:hunter2@h/d?x=1"]
-        {
-            let error = parse(wrong).unwrap_err();
-            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_meant_is_refused() {
-        for wrong in [
-            "mysql:shop",
-            "mysql://h",
-            "mysql://h/",
-            "mysql:///db",
-            "mysql://h:70000/db",
-            "mysql://h,/db",
-            "mysql://[::1/db",
-            "mysql://h/db?sslmode=maybe",
-            "mysql://h/db?sslrootcert=/a.pem",
-            "mysql://h/db?unknown=1",
-            "mysql://h/db?fail_over=maybe",
-            "mysql://h/%2",
-        ] {
-            assert!(parse(wrong).is_err(), "{wrong}");
-        }
     }
 }

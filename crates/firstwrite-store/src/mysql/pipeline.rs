@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use firstwrite_core::StoreError;
 use firstwrite_core::codec::hex;
+use firstwrite_core::encoding::as_i64;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row};
 
 use super::driver_error::{DriverError, corrupt};
-use crate::encoding::as_i64;
 
 /// Statements that are sent together.
 #[derive(Clone, Debug, Default)]

@@ -4,14 +4,14 @@
 //! are examined once per round, not in every step. Rows that another transaction has locked are skipped.
 
 use firstwrite_core::StoreError;
+use firstwrite_core::encoding::as_i64;
 
 use super::Inner;
 use super::history_loss;
 use super::pipeline::{NOW, Pipeline, SendError, Value};
 use super::pool::{PooledConnection, take};
 use super::rows::COMPLETED;
-use crate::encoding::as_i64;
-use crate::pending::rows::Columns as _;
+use crate::rows::Columns as _;
 
 /// Position at which the next step begins.
 #[derive(Debug, Default)]

@@ -1,11 +1,13 @@
 //! Encodes and decodes records as rows.
 
+use firstwrite_core::encoding::{
+    decode_outcome, fingerprint_of, lost_answer_of, retention_of, tenant_of,
+};
 use firstwrite_core::{Found, Key, Lease, Record, State, StoreError, Tenant};
 use mysql_async::{Row, Value};
 
 use super::driver_error::corrupt;
-use crate::encoding::{decode_outcome, fingerprint_of, lost_answer_of, retention_of, tenant_of};
-use crate::pending::rows::Columns;
+use crate::rows::Columns;
 
 /// Columns from which a record is read, and the time of reading. `r` is the table.
 macro_rules! record_columns {
@@ -85,8 +87,4 @@ impl Columns for Row {
     fn tenant(&self, index: usize) -> Result<Tenant, StoreError> {
         Ok(tenant_of(self.text(index)?)?)
     }
-}
-
-pub(super) fn is_null(row: &Row, index: usize) -> bool {
-    matches!(row.as_ref(index), None | Some(Value::NULL))
 }

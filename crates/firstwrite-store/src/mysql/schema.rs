@@ -11,7 +11,7 @@ use super::connect::{Connection, Server};
 use super::driver_error::{DriverError, code};
 use super::options::{Address, MysqlOptions};
 use super::pipeline::{Pipeline, SendError};
-use crate::pending::rows::Columns as _;
+use crate::rows::Columns as _;
 use crate::{Access, Migrated, OpenError};
 
 /// Version of the schema that this build reads and writes. A migration appends to [`STEPS`]; released steps

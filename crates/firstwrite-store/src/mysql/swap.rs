@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use firstwrite_core::encoding::encode_outcome;
 use firstwrite_core::{AuditEntry, Change, Found, Guard, RecordId, StateKind, StoreError, Swapped};
 
 use super::batch::{NewRow, kept, record_in};
@@ -9,7 +10,6 @@ use super::driver_error::unsupported;
 use super::pipeline::{NOW, Pipeline, SendError, Value};
 use super::pool::{Pool, PooledConnection, take};
 use super::rows::{COMPLETED, RESERVED, UNCERTAIN, record_columns};
-use crate::encoding::encode_outcome;
 
 pub(super) const DOING: &str = "swapping a record";
 

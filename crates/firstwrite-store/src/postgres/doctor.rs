@@ -9,12 +9,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use firstwrite_core::StoreError;
+use firstwrite_core::encoding::as_i64;
 use tokio_postgres::{Client, Error, Row};
 
 use super::driver_error::unavailable;
 use super::{Pooler, PostgresStore};
 use crate::doctor::Finding;
-use crate::encoding::as_i64;
 
 /// The operator's expectations of the server.
 #[derive(Clone, Debug)]

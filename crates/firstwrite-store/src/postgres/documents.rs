@@ -1,20 +1,20 @@
 //! Documents in PostgreSQL.
 
 use firstwrite_core::documents::{
-    Document, DocumentChange, DocumentContent, DocumentName, DocumentPage, DocumentScan,
-    DocumentStep, Documents, Edition, Expiry, FoundDocuments, WrittenDocuments, in_order,
+    Document, DocumentChange, DocumentContent, DocumentStep, Documents, Edition, Expiry, in_order,
 };
-use firstwrite_core::{BoxFuture, StoreError};
+use firstwrite_core::encoding::as_i64;
+use firstwrite_core::{StoreError, documents_methods};
 use futures_util::future::try_join_all;
 use tokio_postgres::Row;
 
 use super::PostgresStore;
 use super::columns::At;
-use super::driver_error::{DriverError, corrupt, definite, failed_commit};
+use super::driver_error::{DriverError, definite, failed_commit};
 use super::link::{Link, PooledTransaction};
 use super::rows::column;
 use super::sql::statements;
-use crate::encoding::as_i64;
+use crate::rows::document;
 
 const READING: &str = "reading documents";
 const WRITING: &str = "writing documents";
@@ -48,16 +48,6 @@ fn scan(condition: &str) -> String {
     select(&format!("d.number > $2 AND {condition} ORDER BY d.number LIMIT $3"))
 }
 
-fn document(row: &Row) -> Result<Document, StoreError> {
-    let name = column::<&[u8]>(row, 0)?.try_into().map(DocumentName);
-    let expires_at = column::<Option<At>>(row, 4)?.and_then(At::instant);
-    Ok(Document {
-        name: name.map_err(|_length| corrupt("a document's name has 32 bytes"))?,
-        edition: Edition { number: column(row, 1)?, version: column(row, 2)? },
-        content: DocumentContent { bytes: column(row, 3)?, expires_at },
-    })
-}
-
 fn documents(rows: &[Row]) -> Result<Vec<Document>, StoreError> {
     rows.iter().map(document).collect()
 }
@@ -86,26 +76,15 @@ async fn put(
 }
 
 impl Documents for PostgresStore {
-    fn read<'a>(
-        &'a self,
-        kind: &'a str,
-        names: &'a [DocumentName],
-    ) -> BoxFuture<'a, Result<FoundDocuments, StoreError>> {
-        Box::pin(async move {
+    documents_methods!(self;
+        read(kind, names) => async move {
             let wanted: Vec<&[u8]> = names.iter().map(|name| &name.0[..]).collect();
             let read = &self.shared().sql.documents.read;
             let rows = self.shared().read_alone(READING, read, &[&kind, &wanted]).await?;
             Ok(in_order(names, &documents(&rows)?))
-        })
-    }
-
-    /// Sends all changes without waiting for each answer: they do not depend on each other.
-    fn put<'a>(
-        &'a self,
-        kind: &'a str,
-        changes: &'a [DocumentChange],
-    ) -> BoxFuture<'a, Result<WrittenDocuments, StoreError>> {
-        Box::pin(async move {
+        },
+        // Sends all changes without waiting for each answer: they do not depend on each other.
+        put(kind, changes) => async move {
             self.writes(WRITING)?;
             let held = PooledTransaction::take(self.shared(), WRITING).await?;
             let link = held.link();
@@ -120,15 +99,8 @@ impl Documents for PostgresStore {
             link.commit().await.map_err(failed_commit(WRITING))?;
             held.settle();
             Ok(written)
-        })
-    }
-
-    fn scan<'a>(
-        &'a self,
-        kind: &'a str,
-        scan: DocumentScan,
-    ) -> BoxFuture<'a, Result<DocumentPage, StoreError>> {
-        Box::pin(async move {
+        },
+        scan(kind, scan) => async move {
             let sql = &self.shared().sql.documents;
             let statement = match scan.which {
                 Expiry::Any => &sql.scan_any,
@@ -141,6 +113,6 @@ impl Documents for PostgresStore {
                 Ok(scan.page(documents(&rows)?, now))
             };
             self.shared().snapshot(READING, read).await
-        })
-    }
+        },
+    );
 }

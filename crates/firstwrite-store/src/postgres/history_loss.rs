@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use firstwrite_core::{
-    Draft, DraftState, Fence, RecordId, StoreError, StoreErrorKind, Timestamp, lock,
+    Draft, DraftState, Fence, HistoryClearance, HistoryLoss, RecordId, StoreError, StoreErrorKind,
+    Timestamp, lock, lost_again,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -30,12 +31,13 @@ use super::columns::{At, Id, Values};
 use super::driver_error::DriverError;
 use super::link::Link;
 use super::profiles::whole_millis;
-use super::rows::{column, instant, instant_or_null, only};
+use super::rows::{column, instant, only};
 use super::sql::statements;
 use super::swap::SUPERSEDED_FOR;
 use super::{Inner, PostgresStore, Shared};
 use crate::Access;
-use crate::history_loss::{ClearedLoss, HistoryClearance, HistoryLoss, lost_again, mark};
+use crate::history_loss::mark;
+use crate::rows::history_loss;
 
 /// Writes of this process that the server acknowledged, and what is known of that server.
 #[derive(Debug)]
@@ -418,7 +420,7 @@ impl Inner {
             link.alone(&shared.server.begins().read, &link.sql().history.losses, &[]).await
         };
         for row in &shared.pooled(DOING, losses).await? {
-            if read(row)?.cleared.is_none() {
+            if history_loss(row)?.cleared.is_none() {
                 return Err(refuse(shared, DOING));
             }
         }
@@ -431,7 +433,7 @@ impl PostgresStore {
     pub async fn history_losses(&self) -> Result<Vec<HistoryLoss>, StoreError> {
         let losses = &self.shared().sql.history.losses;
         let rows = self.shared().read_alone("reading history losses", losses, &[]).await?;
-        rows.iter().map(read).collect()
+        rows.iter().map(history_loss).collect()
     }
 
     /// Clears every open history loss, so that unknown keys can be written again; call it once an
@@ -463,19 +465,11 @@ impl PostgresStore {
         if losses != open.len() {
             return Err(lost_again(DOING));
         }
-        let clearance = HistoryClearance { losses, ..marked };
+        let clearance = marked.of(losses);
         let server = &shared.server.address;
         tracing::warn!(%server, actor, ?clearance, "history losses were cleared");
         Ok(clearance)
     }
-}
-
-fn read(row: &Row) -> Result<HistoryLoss, StoreError> {
-    let cleared = match (instant_or_null(row, 2)?, column(row, 3)?, column(row, 4)?) {
-        (Some(at), Some(by), Some(reason)) => Some(ClearedLoss { at, by, reason }),
-        _ => None,
-    };
-    Ok(HistoryLoss { noticed_at: instant(row, 0)?, detail: column(row, 1)?, cleared })
 }
 
 #[cfg(test)]

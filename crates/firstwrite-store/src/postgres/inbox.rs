@@ -1,7 +1,7 @@
 //! The inbox in a schema: a row for each message that was consumed, written by a function that applications
 //! in any language call.
 
-use firstwrite_core::{StoreError, StoreErrorKind};
+use firstwrite_core::{Consumed, Inbox, StoreError, StoreErrorKind};
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::ToSql;
 
@@ -10,10 +10,11 @@ use super::columns::At;
 use super::driver_error::{corrupt, text_of};
 use super::outbox::short_millis;
 use super::sql::in_schema;
-use crate::inbox::{CONSUMING, Consumed, Inbox};
 
 const CONSUME: &str =
     "SELECT firstwrite.consume($1, $2, $3::int8 * interval '1 millisecond') AS consumed_at";
+
+const CONSUMING: &str = "consuming a message";
 
 impl PostgresStore {
     /// Notes in `tx` that a message is consumed. `tx` is the consumer's transaction: one of

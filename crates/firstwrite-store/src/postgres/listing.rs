@@ -1,5 +1,6 @@
 //! Reads many records: pages for operators, usage sums, audit entries, and the clock.
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::{
     Audited, Page, Query, RecordId, StateFilter, StoreError, Tenant, Timestamp, Usage, UsagePage,
     UsageSums,
@@ -10,8 +11,7 @@ use super::columns::{Id, Values};
 use super::driver_error::DriverError;
 use super::link::Link;
 use super::rows::{clock_in, column};
-use crate::encoding::as_i64;
-use crate::pending::rows::audited;
+use crate::rows::audited;
 
 /// Maximum number of records that one page examines. A page that finds few among many ends early and says
 /// where the next one starts, so that no listing holds a snapshot, and with it dead rows, for long.

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use firstwrite_core::encoding::{as_i64, retention_numbers};
 use firstwrite_core::{Draft, StoreError, lock};
 use tokio_postgres::Row;
 
@@ -18,7 +19,6 @@ use super::driver_error::{DriverError, definite, unsupported};
 use super::link::{Link, OwnClient};
 use super::rows::{column, only};
 use super::sql::statements;
-use crate::encoding::{as_i64, retention_numbers};
 
 /// Values that a record shares with the others of its operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -191,13 +191,8 @@ fn shortened(operation: &Arc<str>) -> Arc<str> {
     if operation.len() <= OPERATION_BYTES_MAX && !operation.contains('\0') {
         return Arc::clone(operation);
     }
-    let mut name = operation.replace('\0', "\u{fffd}");
-    let mut end = OPERATION_BYTES_MAX.min(name.len());
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    name.truncate(end);
-    name.into()
+    let name = operation.replace('\0', "\u{fffd}");
+    name[..name.floor_char_boundary(OPERATION_BYTES_MAX)].into()
 }
 
 #[cfg(test)]

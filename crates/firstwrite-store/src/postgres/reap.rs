@@ -5,6 +5,7 @@
 //! holds an old snapshot. A cursor walks the blocks of the tables instead, and remembers for each stretch
 //! when its first record is due.
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::{StoreError, Timestamp};
 use tokio_postgres::Row;
 
@@ -14,7 +15,6 @@ use super::driver_error::{DriverError, corrupt};
 use super::link::Link;
 use super::rows::{column, instant, only};
 use super::sql::Statement;
-use crate::encoding::as_i64;
 
 /// Positions of the walks through the tables, and the time at which each stretch is due.
 #[derive(Debug, Default)]

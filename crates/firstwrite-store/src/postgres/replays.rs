@@ -8,13 +8,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
+use firstwrite_core::server_clock::{HostTime, ServerClock};
 use firstwrite_core::{Body, Found, Record, RecordId, State, lock};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-
-use crate::server_clock::ServerClock;
 
 /// Completed records in memory.
 pub(super) struct Replays {
@@ -162,4 +161,10 @@ impl fmt::Debug for Replays {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Replays").field("bytes", &self.bytes()).finish_non_exhaustive()
     }
+}
+
+/// Reads the clocks of the host.
+#[expect(clippy::disallowed_methods, reason = "the time between two of the server's answers")]
+pub(super) fn read_host() -> HostTime {
+    HostTime { monotonic: Instant::now(), wall: SystemTime::now() }
 }

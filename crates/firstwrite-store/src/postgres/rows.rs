@@ -1,6 +1,10 @@
 //! Decodes rows into records, and encodes drafts as rows. Nothing in a row is trusted: a value that cannot
 //! be understood is reported as corrupt, never a panic or a guess.
 
+use firstwrite_core::encoding::{
+    Unreadable, decode_outcome, encode_fingerprint, encode_outcome, fingerprint_of, lost_answer_of,
+    pack_uuid, retention_of, tenant_of, unpack_uuid,
+};
 use firstwrite_core::{
     Draft, DraftState, Found, Key, Lease, Record, RecordId, State, StoreError, Tenant, Timestamp,
 };
@@ -10,11 +14,7 @@ use tokio_postgres::{Column, Row};
 use super::columns::{At, Id};
 use super::driver_error::corrupt;
 use super::profiles::{Profile, Profiles, whole_millis};
-use crate::encoding::{
-    Unreadable, decode_outcome, encode_fingerprint, encode_outcome, fingerprint_of, lost_answer_of,
-    pack_uuid, retention_of, tenant_of, unpack_uuid,
-};
-use crate::pending::rows::Columns;
+use crate::rows::Columns;
 
 /// Result of looking up an id.
 #[derive(Debug)]

@@ -136,7 +136,6 @@ pub(super) async fn content(
 
 /// Returns a unique identity of the tables: the database's number and name, the schema, and the time of
 /// their creation.
-#[cfg(feature = "redis-cache")]
 pub(super) async fn identity(
     client: &tokio_postgres::Client,
     schema: &SchemaName,

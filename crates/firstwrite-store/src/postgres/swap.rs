@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use firstwrite_core::encoding::encode_outcome;
 use firstwrite_core::{
     AuditEntry, Change, Found, Guard, Record, RecordId, Retention, State, StoreError, Swapped,
     Timestamp,
@@ -17,7 +18,6 @@ use super::driver_error::{DriverError, definite, failed_commit, unsupported};
 use super::history_loss::stands_for;
 use super::link::{Link, PooledTransaction};
 use super::rows::{NewRow, uncertain};
-use crate::encoding::encode_outcome;
 
 pub(super) const DOING: &str = "swapping a record";
 

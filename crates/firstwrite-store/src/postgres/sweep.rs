@@ -10,6 +10,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::{Page, Query, StoreError, Tenant, Timestamp, lock};
 
 use super::Inner;
@@ -19,7 +20,6 @@ use super::history_loss::{count_sweep, verify_history};
 use super::link::PooledTransaction;
 use super::rows::{CLOCK_STOPPED, column, instant, only};
 use crate::Access;
-use crate::encoding::as_i64;
 
 /// Progress of the sweeps through expired leases.
 #[derive(Debug, Default)]

@@ -14,7 +14,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use firstwrite_core::{RecordId, StoreError, StoreErrorKind, Timestamp, lock};
+use firstwrite_core::encoding::{Reader, put_bytes};
+use firstwrite_core::{
+    ClearedLoss, HistoryLoss, RecordId, StoreError, StoreErrorKind, Timestamp, lock, lost_again,
+};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::Value;
 
@@ -25,8 +28,6 @@ use super::link::{Link, bytes};
 use super::record::instant;
 use super::routing::Router;
 use super::scripts::{Call, CommandArgs, Script};
-use crate::encoding::{Reader, put_bytes};
-use crate::history_loss::{ClearedLoss, HistoryLoss, lost_again};
 
 /// The last known state of each server, by the shard that has the mark.
 #[derive(Debug)]
@@ -279,10 +280,11 @@ pub(super) fn compare(
     before: &[(Shard, KnownMark)],
     now: &[(Shard, KnownMark)],
 ) -> Result<(), StoreError> {
-    let goes_on = |((shard, before), (same, now)): (&(Shard, KnownMark), &(Shard, KnownMark))| {
+    let mut both = before.iter().zip(now);
+    let goes_on = both.all(|((shard, before), (same, now))| {
         shard == same && before.token == now.token && before.seen <= now.seen
-    };
-    let is_same = before.len() == now.len() && before.iter().zip(now).all(goes_on);
+    });
+    let is_same = before.len() == now.len() && goes_on;
     if is_same { Ok(()) } else { Err(lost_again(DOING)) }
 }
 
@@ -347,7 +349,7 @@ pub(super) async fn all(router: &Router) -> Result<Vec<HistoryLoss>, StoreError>
         match kind {
             b'r' => {
                 let detail = String::from_utf8_lossy(rest).into_owned();
-                losses.push(HistoryLoss { noticed_at: at, detail, cleared: None });
+                losses.push(HistoryLoss::new(at, detail, None));
             }
             _ => read_cleared(&mut losses, at, rest)?,
         }
@@ -361,7 +363,7 @@ fn read_cleared(losses: &mut [HistoryLoss], at: Timestamp, rest: &[u8]) -> Resul
         Ok(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
         Err(_short) => Err(corrupt("an entry of the journal is too short")),
     };
-    let cleared = ClearedLoss { at, by: text()?, reason: text()? };
+    let cleared = ClearedLoss::new(at, text()?, text()?);
     for loss in losses.iter_mut().filter(|loss| loss.cleared.is_none()) {
         loss.cleared = Some(cleared.clone());
     }

@@ -16,16 +16,16 @@
 
 use std::time::Duration;
 
+use firstwrite_core::encoding::{
+    Reader, decode_fingerprint, decode_outcome, encode_fingerprint, encode_outcome, lost_answer_of,
+    put_bytes, retention_numbers, retention_of, tenant_of,
+};
 use firstwrite_core::{
     AuditEntry, Audited, BodyForm, Draft, DraftState, Fence, Key, Lease, Outcome, Record, RecordId,
     Retention, State, StateKind, StoreError, Tenant, Timestamp, Usage,
 };
 
 use super::driver_error::corrupt;
-use crate::encoding::{
-    Reader, decode_fingerprint, decode_outcome, encode_fingerprint, encode_outcome, lost_answer_of,
-    put_bytes, retention_numbers, retention_of, tenant_of,
-};
 
 const VERSION: u8 = b'1';
 const HEAD_BYTES: usize = 74;

@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::{BoxError, StoreErrorKind};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -12,9 +13,8 @@ use rusqlite::{Connection, OpenFlags};
 use super::driver_error::kind_of;
 use super::schema;
 use super::writer_lock::Word;
-use crate::clock::{Clock, Stopwatch};
-use crate::encoding::as_i64;
 use crate::{Migrated, OpenError};
+use firstwrite_core::host_clock::{Clock, Stopwatch};
 
 /// Settings of an `SQLite` store, each with a default.
 #[derive(Clone)]

@@ -8,12 +8,12 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use firstwrite_core::encoding::{retention_of, tenant_of};
 use firstwrite_core::{BodyForm, Retention, StoreError, Tenant};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::driver_error::{corrupt, definite};
-use crate::encoding::{retention_of, tenant_of};
 
 /// Values that a completed record shares with the others of its operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,11 +22,8 @@ pub(super) struct Profile {
     pub(super) on_lost_answer: i64,
     pub(super) fingerprint_version: u8,
     pub(super) fingerprint_form: i64,
-    /// Milliseconds, as [`firstwrite_core::Timestamp::plus`] counts them.
-    pub(super) replay_for: i64,
-    pub(super) linger_for: i64,
-    /// 1 if a spent key is refused.
-    pub(super) refuses_spent: i64,
+    /// As [`firstwrite_core::encoding::retention_numbers`].
+    pub(super) retention: [i64; 3],
 }
 
 /// Maximum number of entries in the tables; caches hold no more than that.
@@ -101,14 +98,15 @@ impl Dictionary {
         if let Some(number) = cache.numbers.get(&profile) {
             return Ok(Value::Integer(*number));
         }
+        let [replay_for, linger_for, refuses_spent] = profile.retention;
         let facts = params![
             profile.operation,
             profile.on_lost_answer,
             profile.fingerprint_version,
             profile.fingerprint_form,
-            profile.replay_for,
-            profile.linger_for,
-            profile.refuses_spent,
+            replay_for,
+            linger_for,
+            refuses_spent,
         ];
         let stored: Option<i64> = connection
             .prepare_cached(
@@ -200,9 +198,7 @@ impl Dictionary {
                         on_lost_answer: row.get(1)?,
                         fingerprint_version: row.get(2)?,
                         fingerprint_form: row.get(3)?,
-                        replay_for: row.get(4)?,
-                        linger_for: row.get(5)?,
-                        refuses_spent: row.get(6)?,
+                        retention: [row.get(4)?, row.get(5)?, row.get(6)?],
                     })
                 };
                 query.query_row([number], read).optional()
@@ -288,14 +284,13 @@ impl Profile {
     const VERSION: u8 = 1;
 
     pub(super) fn retention(&self) -> Retention {
-        retention_of([self.replay_for, self.linger_for, self.refuses_spent])
+        retention_of(self.retention)
     }
 
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![Self::VERSION, self.fingerprint_version];
-        let [on_lost_answer, form] = [self.on_lost_answer, self.fingerprint_form];
-        let retention = [self.replay_for, self.linger_for, self.refuses_spent];
-        for number in [on_lost_answer, form].into_iter().chain(retention) {
+        for number in [self.on_lost_answer, self.fingerprint_form].into_iter().chain(self.retention)
+        {
             bytes.extend_from_slice(&number.to_be_bytes());
         }
         bytes.extend_from_slice(self.operation.as_bytes());
@@ -312,17 +307,9 @@ impl Profile {
             Some(i64::from_be_bytes(*number))
         };
         let (on_lost_answer, fingerprint_form) = (number()?, number()?);
-        let (replay_for, linger_for, refuses_spent) = (number()?, number()?, number()?);
+        let retention = [number()?, number()?, number()?];
         let operation = std::str::from_utf8(rest).ok()?.into();
-        Some(Self {
-            operation,
-            on_lost_answer,
-            fingerprint_version,
-            fingerprint_form,
-            replay_for,
-            linger_for,
-            refuses_spent,
-        })
+        Some(Self { operation, on_lost_answer, fingerprint_version, fingerprint_form, retention })
     }
 }
 
@@ -357,9 +344,7 @@ mod tests {
             on_lost_answer: 1,
             fingerprint_version: 1,
             fingerprint_form: 0,
-            replay_for: 86_400_000,
-            linger_for: 3_600_000,
-            refuses_spent: 1,
+            retention: [86_400_000, 3_600_000, 1],
         }
     }
 

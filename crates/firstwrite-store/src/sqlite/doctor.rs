@@ -4,11 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use firstwrite_core::StoreError;
+use firstwrite_core::host_clock::{ClockJump, SeenTime, is_step};
 
+use super::SqliteStore;
 use super::connect::beside;
-use super::store_clock::{self, Seen, is_step};
+use super::store_clock;
 use super::writer_lock::Word;
-use super::{ClockJump, SqliteStore};
 use crate::doctor::Finding;
 
 /// Network file systems, on which one machine does not see another's lock, or not in time.
@@ -98,7 +99,7 @@ fn jump(jump: ClockJump) -> Finding {
         )
 }
 
-fn difference(seen: Seen) -> Option<Finding> {
+fn difference(seen: SeenTime) -> Option<Finding> {
     let ahead = seen.wall_ahead();
     let word = if ahead > 0 { "ahead of" } else { "behind" };
     let what = format!("the host's clock was {} s {word} the store's time", ahead.abs() / 1000);

@@ -1,18 +1,18 @@
 //! Documents in the same file.
 
 use firstwrite_core::documents::{
-    Document, DocumentChange, DocumentContent, DocumentName, DocumentPage, DocumentScan,
-    DocumentStep, Documents, Edition, Expiry, FoundDocuments, WrittenDocuments,
+    Document, DocumentChange, DocumentContent, DocumentName, DocumentStep, Documents, Expiry,
 };
-use firstwrite_core::{BoxFuture, StoreError, Timestamp};
+use firstwrite_core::encoding::as_i64;
+use firstwrite_core::{StoreError, Timestamp, documents_methods};
 use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Params, Row, params, params_from_iter};
+use rusqlite::{OptionalExtension, Params, Row, params, params_from_iter};
 
 use super::SqliteStore;
-use super::driver_error::{Failure, corrupt, definite};
-use super::rows::{blob, integer};
+use super::driver_error::Failure;
+use super::readers::View;
 use super::session::Session;
-use crate::encoding::as_i64;
+use crate::rows::document;
 
 const WRITING: &str = "writing documents";
 const READING: &str = "reading documents";
@@ -45,84 +45,52 @@ impl Session {
     }
 }
 
-fn read(
-    connection: &Connection,
-    condition: &str,
-    given: impl Params,
-) -> Result<Vec<Document>, StoreError> {
-    let failed = definite(READING);
-    let sql = format!(
-        "SELECT name, number, version, content, expires_at FROM firstwrite_documents
-         WHERE kind = ?1 AND {condition}"
-    );
-    let mut select = connection.prepare_cached(&sql).map_err(&failed)?;
-    let mut rows = select.query(given).map_err(&failed)?;
-    let mut documents = Vec::new();
-    while let Some(row) = rows.next().map_err(&failed)? {
-        documents.push(document(row)?);
+impl View {
+    fn documents(&self, condition: &str, given: impl Params) -> Result<Vec<Document>, StoreError> {
+        let sql = format!(
+            "SELECT name, number, version, content, expires_at FROM firstwrite_documents
+             WHERE kind = ?1 AND {condition}"
+        );
+        self.all(READING, &sql, given, |row| document(row))
     }
-    Ok(documents)
-}
-
-fn document(row: &Row<'_>) -> Result<Document, StoreError> {
-    let name = blob(row, 0)?.try_into().map(DocumentName);
-    let expires_at: Option<i64> = row.get(4).map_err(definite(READING))?;
-    let expires_at = expires_at.map(Timestamp::from_millis);
-    Ok(Document {
-        name: name.map_err(|_length| corrupt("a document's name has 32 bytes"))?,
-        edition: Edition { number: integer(row, 1)?, version: integer(row, 2)? },
-        content: DocumentContent { bytes: blob(row, 3)?.to_vec(), expires_at },
-    })
 }
 
 impl Documents for SqliteStore {
-    fn read<'a>(
-        &'a self,
-        kind: &'a str,
-        names: &'a [DocumentName],
-    ) -> BoxFuture<'a, Result<FoundDocuments, StoreError>> {
-        let (kind, names) = (kind.to_owned(), names.to_vec());
-        Box::pin(self.look(READING, move |view| {
-            let get = |name: &DocumentName| {
-                let found = read(&view.connection, "name = ?2", params![kind, name.0]);
-                found.map(|mut documents| documents.pop())
-            };
-            names.iter().map(get).collect()
-        }))
-    }
-
-    fn put<'a>(
-        &'a self,
-        kind: &'a str,
-        changes: &'a [DocumentChange],
-    ) -> BoxFuture<'a, Result<WrittenDocuments, StoreError>> {
-        let (kind, changes) = (kind.to_owned(), changes.to_vec());
-        Box::pin(self.command(WRITING, move |session| {
-            let written = changes.iter().map(|change| session.put_document(&kind, change));
-            written.collect::<Result<_, _>>().map_err(Failure::batch(WRITING))
-        }))
-    }
-
-    fn scan<'a>(
-        &'a self,
-        kind: &'a str,
-        scan: DocumentScan,
-    ) -> BoxFuture<'a, Result<DocumentPage, StoreError>> {
-        let kind = kind.to_owned();
-        Box::pin(self.look("listing documents", move |view| {
-            let rows_max = as_i64(scan.rows_max());
-            let mut given: Vec<Value> = vec![kind.into(), scan.after.into(), rows_max.into()];
-            let which = match scan.which {
-                Expiry::Any => "true",
-                Expiry::Never => "expires_at IS NULL",
-                Expiry::Past => {
-                    given.push(view.clock.counted_now().as_millis().into());
-                    "expires_at <= ?4"
-                }
-            };
-            let condition = format!("number > ?2 AND {which} ORDER BY number LIMIT ?3");
-            let documents = read(&view.connection, &condition, params_from_iter(given))?;
-            Ok(scan.page(documents, view.now()))
-        }))
-    }
+    documents_methods!(self;
+        read(kind, names) => {
+            let (kind, names) = (kind.to_owned(), names.to_vec());
+            self.look(READING, move |view| {
+                let get = |name: &DocumentName| {
+                    let found = view.documents("name = ?2", params![kind, name.0]);
+                    found.map(|mut documents| documents.pop())
+                };
+                names.iter().map(get).collect()
+            })
+        },
+        put(kind, changes) => {
+            let (kind, changes) = (kind.to_owned(), changes.to_vec());
+            self.command(WRITING, move |session| {
+                let written = changes.iter().map(|change| session.put_document(&kind, change));
+                written.collect::<Result<_, _>>().map_err(Failure::batch(WRITING))
+            })
+        },
+        scan(kind, scan) => {
+            let kind = kind.to_owned();
+            self.look("listing documents", move |view| {
+                let rows_max = as_i64(scan.rows_max());
+                let mut given: Vec<Value> = vec![kind.into(), scan.after.into(), rows_max.into()];
+                let which = match scan.which {
+                    Expiry::Any => "true",
+                    Expiry::Never => "expires_at IS NULL",
+                    Expiry::Past => {
+                        given.push(view.clock.counted_now().as_millis().into());
+                        "expires_at <= ?4"
+                    }
+                };
+                let condition = format!("number > ?2 AND {which} ORDER BY number LIMIT ?3");
+                let documents = view.documents(&condition, params_from_iter(given))?;
+                Ok(scan.page(documents, view.now()))
+            })
+        },
+    );
 }

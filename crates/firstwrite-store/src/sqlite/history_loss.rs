@@ -8,12 +8,13 @@
 //! The loss is noted in the lock file. The next opening turns that note into a history loss, and unknown keys stay
 //! refused until an operator has examined and cleared it.
 
-use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
-use rusqlite::{Connection, Row, params};
+use firstwrite_core::{HistoryLoss, StoreError, StoreErrorKind};
+use rusqlite::{Connection, params};
 
 use super::driver_error::Failure;
+use super::readers::View;
 use super::session::Session;
-use crate::history_loss::{ClearedLoss, HistoryLoss};
+use crate::rows::history_loss;
 
 /// State of the file: complete, missing acknowledged history, or lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,21 +110,13 @@ impl Session {
     }
 }
 
-/// Every loss there was, oldest first.
-pub(super) fn all(connection: &Connection) -> rusqlite::Result<Vec<HistoryLoss>> {
-    let sql =
-        "SELECT noticed_at, detail, cleared_at, cleared_by, reason FROM firstwrite_history_losses
-               ORDER BY loss";
-    connection.prepare(sql)?.query_map([], read)?.collect()
-}
-
-fn read(row: &Row<'_>) -> rusqlite::Result<HistoryLoss> {
-    let at = |millis| Timestamp::from_millis(millis);
-    let cleared = match row.get::<_, Option<i64>>(2)?.map(at) {
-        Some(at) => Some(ClearedLoss { at, by: row.get(3)?, reason: row.get(4)? }),
-        None => None,
-    };
-    Ok(HistoryLoss { noticed_at: at(row.get(0)?), detail: row.get(1)?, cleared })
+impl View {
+    /// Every loss there was, oldest first.
+    pub(super) fn history_losses(&self) -> Result<Vec<HistoryLoss>, StoreError> {
+        let sql = "SELECT noticed_at, detail, cleared_at, cleared_by, reason
+                   FROM firstwrite_history_losses ORDER BY loss";
+        self.all("reading history losses", sql, [], |row| history_loss(row))
+    }
 }
 
 fn lost(doing: &'static str, what: &str) -> Failure {

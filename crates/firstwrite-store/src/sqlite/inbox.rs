@@ -1,36 +1,39 @@
 //! The inbox in the same file: one row for each message that was consumed.
 
-use firstwrite_core::{StoreError, Timestamp};
+use firstwrite_core::encoding::as_i64;
+use firstwrite_core::{Consumed, Inbox, StoreError, Timestamp};
 use rusqlite::{Connection, params};
 
+use super::SqliteStore;
 use super::driver_error::definite;
 use super::session::Session;
-use crate::encoding::as_i64;
-use crate::inbox::{CONSUMING, Consumed, Inbox};
 
-impl Inbox {
-    /// Notes in `tx` that a message is consumed: in an [`SqliteTx`](crate::SqliteTx), or in the
-    /// connection that [`SqliteStore::write`](crate::SqliteStore::write) hands out; no other knows the
-    /// store's time. A message's id is 1 to 512 bytes.
+impl SqliteStore {
+    /// Notes in `tx` that a message is consumed: in an [`SqliteTx`](crate::SqliteTx), or in the connection that
+    /// [`write`](Self::write) hands out; no other knows the store's time. A message's id is 1 to 512 bytes.
     ///
     /// If `tx` is rolled back, the message was never here.
-    pub fn consume(&self, message_id: &str, tx: &Connection) -> Result<Consumed, StoreError> {
-        self.consume_id(self.digest(message_id)?, tx).map_err(definite(CONSUMING))
-    }
-
-    fn consume_id(&self, id: [u8; 16], tx: &Connection) -> rusqlite::Result<Consumed> {
-        let now = "SELECT firstwrite_now()";
-        let now: i64 = tx.prepare_cached(now)?.query_row([], |row| row.get(0))?;
-        let kept_until = self.kept_until(Timestamp::from_millis(now));
-        let insert = "INSERT INTO firstwrite_inbox (id, consumed_at, kept_until)
-                      VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
-        let given = params![id, now, kept_until.as_millis()];
-        if tx.prepare_cached(insert)?.execute(given)? == 1 {
-            return Ok(Consumed::First);
-        }
-        let select = "SELECT consumed_at FROM firstwrite_inbox WHERE id = ?1";
-        let at = tx.prepare_cached(select)?.query_row([id], |row| row.get(0))?;
-        Ok(Consumed::Again { at: Timestamp::from_millis(at) })
+    pub fn consume(
+        inbox: &Inbox,
+        message_id: &str,
+        tx: &Connection,
+    ) -> Result<Consumed, StoreError> {
+        let id = inbox.digest(message_id)?;
+        let consume = || {
+            let now = "SELECT firstwrite_now()";
+            let now: i64 = tx.prepare_cached(now)?.query_row([], |row| row.get(0))?;
+            let kept_until = inbox.kept_until(Timestamp::from_millis(now));
+            let insert = "INSERT INTO firstwrite_inbox (id, consumed_at, kept_until)
+                          VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
+            let given = params![id, now, kept_until.as_millis()];
+            if tx.prepare_cached(insert)?.execute(given)? == 1 {
+                return Ok(Consumed::First);
+            }
+            let select = "SELECT consumed_at FROM firstwrite_inbox WHERE id = ?1";
+            let at = tx.prepare_cached(select)?.query_row([id], |row| row.get(0))?;
+            Ok(Consumed::Again { at: Timestamp::from_millis(at) })
+        };
+        consume().map_err(definite("consuming a message"))
     }
 }
 

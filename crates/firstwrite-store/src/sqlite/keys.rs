@@ -1,9 +1,8 @@
 //! Encodes a key for a column: a blob of 16 bytes for a canonical UUID, text otherwise.
 
 use firstwrite_core::Key;
+use firstwrite_core::encoding::{Unreadable, pack_uuid, unpack_uuid};
 use rusqlite::types::{Value, ValueRef};
-
-use crate::encoding::{Unreadable, pack_uuid, unpack_uuid};
 
 pub(super) fn encode_key(key: &Key) -> Value {
     match pack_uuid(key.as_str()) {

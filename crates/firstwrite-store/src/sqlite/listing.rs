@@ -1,17 +1,18 @@
 //! Reads many records: pages for operators, usage sums, lapsed leases for the sweep, audit entries.
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::{
     Audited, Found, Page, Query, Record, RecordId, StateFilter, StoreError, StoreErrorKind, Tenant,
     Usage, UsagePage, UsageSums,
 };
 use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Rows, params};
+use rusqlite::{Connection, OptionalExtension, Params, params};
 
-use super::driver_error::{corrupt, definite};
+use super::driver_error::definite;
+use super::outbox::MessageRow;
 use super::readers::View;
-use super::rows::{blob, column, find, integer, select_standing, standing};
-use crate::encoding::as_i64;
-use crate::pending::rows::audited;
+use super::rows::{find, select_standing, standing};
+use crate::rows::{Columns as _, audited};
 
 /// Maximum number of ids that one page examines. A page that finds few among many ends early and says where
 /// the next one starts, so that no listing holds a snapshot, and with it the log, for long.
@@ -72,18 +73,14 @@ impl View {
             }
             Some(state @ (StateFilter::Reserved | StateFilter::Uncertain)) => {
                 let is_uncertain = state == StateFilter::Uncertain;
-                let mut select = self.connection.prepare_cached(LIST_OPEN).map_err(&failed)?;
-                let given = params![after, is_uncertain, tenant, row_max];
-                (self.records(select.query(given).map_err(&failed)?)?, None)
+                (self.records(LIST_OPEN, params![after, is_uncertain, tenant, row_max])?, None)
             }
             Some(StateFilter::Completed) | None => {
                 let only_completed = query.state.is_some();
                 let number = tenant_number(&self.connection, tenant).map_err(&failed)?;
                 let looked_at = as_i64(LOOKED_AT_MAX);
-                let mut select = self.connection.prepare_cached(LIST_ALL).map_err(&failed)?;
                 let given = params![after, looked_at, tenant, number, only_completed, row_max];
-                let records = self.records(select.query(given).map_err(&failed)?)?;
-                (records, self.looked_at_end(&after)?)
+                (self.records(LIST_ALL, given)?, self.looked_at_end(&after)?)
             }
         };
         Ok(Page::of(records, limit, looked_at_end, now))
@@ -95,18 +92,14 @@ impl View {
         after: Option<RecordId>,
         limit: usize,
     ) -> Result<UsagePage, StoreError> {
-        let failed = definite("counting records");
         let limit = limit.clamp(1, UsagePage::LIMIT_MAX);
-        let mut select = self.connection.prepare_cached(USAGE).map_err(&failed)?;
-        let mut rows = select.query(params![behind(after), as_i64(limit)]).map_err(&failed)?;
+        let given = params![behind(after), as_i64(limit)];
+        let read = |row: &MessageRow<'_>| Ok((row.record(0)?, row.tenant(1), row.integer(2)?));
         let mut sums = UsageSums::default();
-        while let Some(row) = rows.next().map_err(&failed)? {
-            let id = blob(row, 0)?.try_into().map(RecordId::from_bytes);
-            let id = id.map_err(|_length| corrupt("a record id has 16 bytes"))?;
-            match self.dictionary.tenant(&self.connection, column(row, 1)?) {
+        for (id, tenant, bytes) in self.all("counting records", USAGE, given, read)? {
+            match tenant {
                 Ok(tenant) => {
-                    let bytes = u64::try_from(integer(row, 2)?).unwrap_or_default();
-                    sums.count(id, tenant, Usage::one(bytes));
+                    sums.count(id, tenant, Usage::one(u64::try_from(bytes).unwrap_or_default()));
                 }
                 Err(error) if error.kind() == StoreErrorKind::Corrupt => sums.pass(id),
                 Err(error) => return Err(error),
@@ -117,25 +110,16 @@ impl View {
 
     /// See [`firstwrite_core::Store::audits`].
     pub(super) fn audits(&self, id: RecordId) -> Result<Vec<Audited>, StoreError> {
-        let failed = definite("reading audit entries");
         let sql = "SELECT at, actor, action, reason FROM firstwrite_audit
                    WHERE id = ?1 ORDER BY entry";
-        let mut query = self.connection.prepare_cached(sql).map_err(&failed)?;
-        let rows = query.query([id.as_bytes()]).map_err(&failed)?;
-        self.read(rows, |row| audited(row, 0))
+        self.all("reading audit entries", sql, [id.as_bytes()], |row| audited(row, 0))
     }
 
     fn lapsed(&self, tenant: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
-        let failed = definite("looking for lapsed leases");
-        let mut query = self.connection.prepare_cached(LAPSED).map_err(&failed)?;
         let given = params![self.now().as_millis(), tenant, as_i64(limit)];
-        let ids = query
-            .query_map(given, |row| row.get::<_, [u8; 16]>(0))
-            .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
-            .map_err(&failed)?;
+        let ids = self.all("looking for lapsed leases", LAPSED, given, |row| row.record(0))?;
         let mut lapsed = Vec::with_capacity(ids.len());
         for id in ids {
-            let id = RecordId::from_bytes(id);
             if let Some(standing) = find(&self.connection, (&self.dictionary, &self.clock), id)? {
                 lapsed.push(standing.record);
             }
@@ -143,29 +127,20 @@ impl View {
         Ok(lapsed)
     }
 
-    fn records(&self, mut rows: Rows<'_>) -> Result<Vec<Record>, StoreError> {
-        let mut records = Vec::new();
-        while let Some(row) = rows.next().map_err(definite("listing records"))? {
-            records.push(standing(&self.connection, (&self.dictionary, &self.clock), row)?.record);
-        }
-        Ok(records)
+    fn records(&self, sql: &str, given: impl Params) -> Result<Vec<Record>, StoreError> {
+        let known = (&self.dictionary, &*self.clock);
+        let read = |row: &MessageRow<'_>| standing(&self.connection, known, row.row);
+        let found = self.all("listing records", sql, given, read)?;
+        Ok(found.into_iter().map(|standing| standing.record).collect())
     }
 
     /// Returns the last id that a page starting after `after` examines, if there are more after it.
     fn looked_at_end(&self, after: &Value) -> Result<Option<RecordId>, StoreError> {
         let sql = "SELECT id FROM firstwrite_ids WHERE id > ?1 ORDER BY id LIMIT 2 OFFSET ?2";
         let last = as_i64(LOOKED_AT_MAX - 1);
-        let ids = self
-            .connection
-            .prepare_cached(sql)
-            .and_then(|mut query| {
-                query
-                    .query_map(params![after, last], |row| row.get::<_, [u8; 16]>(0))?
-                    .collect::<rusqlite::Result<Vec<_>>>()
-            })
-            .map_err(definite("listing records"))?;
+        let ids = self.all("listing records", sql, params![after, last], |row| row.record(0))?;
         Ok(match ids[..] {
-            [last, _behind] => Some(RecordId::from_bytes(last)),
+            [last, _behind] => Some(last),
             _ => None,
         })
     }

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use firstwrite_core::encoding::as_i64;
+use firstwrite_core::host_clock::{ClockJump, is_step};
 use firstwrite_core::{AuditEntry, RecordId, StoreError, judge_orphan};
 use rusqlite::params;
 
@@ -10,8 +12,7 @@ use super::history_loss::Trust;
 use super::rows::find;
 use super::schema::put_life;
 use super::session::Session;
-use super::store_clock::{ClockJump, is_step, put_seen};
-use crate::encoding::as_i64;
+use super::store_clock::put_seen;
 
 /// Time is written down this often, in a commit that is made anyway, and once so long after the last change.
 const NOTED_EVERY: Duration = Duration::from_secs(1);

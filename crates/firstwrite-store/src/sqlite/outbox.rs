@@ -11,6 +11,8 @@ mod upkeep;
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::outbox_methods;
 
+pub(super) use listing::MessageRow;
+
 use super::SqliteStore;
 use super::driver_error::Failure;
 use super::readers::View;

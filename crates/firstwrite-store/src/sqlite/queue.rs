@@ -84,7 +84,7 @@ impl<T> Queue<T> {
 
     /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        firstwrite_core::lock(&self.state)
     }
 }
 

@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use firstwrite_core::host_clock::StoreClock;
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -11,7 +12,6 @@ use tokio::sync::oneshot;
 use super::dictionary::{BOUNDS, Dictionary};
 use super::driver_error::definite;
 use super::queue::Queue;
-use super::store_clock::StoreClock;
 
 /// Resources of a reader thread for a look-up.
 #[derive(Debug)]

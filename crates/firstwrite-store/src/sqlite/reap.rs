@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use firstwrite_core::encoding::decode_outcome;
 use firstwrite_core::{RecordId, StoreError, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{Row, params};
@@ -16,7 +17,6 @@ use super::driver_error::{Failure, definite};
 use super::records::Place;
 use super::rows::{column, integer, key};
 use super::session::Session;
-use crate::encoding::decode_outcome;
 
 /// Maximum number of records deleted in one step: each dirties a page of the id index, and all waiting
 /// commits are delayed by them.
@@ -97,8 +97,8 @@ impl Session {
         let created_at = integer(row, 4)?;
         let completed_at = Timestamp::from_millis(created_at.saturating_add(integer(row, 5)?));
         let completed_at = self.clock.counted_from(completed_at).as_millis();
-        let kept_until =
-            completed_at.saturating_add(profile.replay_for).saturating_add(profile.linger_for);
+        let [replay_for, linger_for, _] = profile.retention;
+        let kept_until = completed_at.saturating_add(replay_for).saturating_add(linger_for);
         let id = RecordId::of(&tenant, &key(row, 2)?);
         Ok(Aged { number: integer(row, 0)?, created_at, kept_until, id })
     }

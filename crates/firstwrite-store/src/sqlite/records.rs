@@ -3,6 +3,7 @@
 //! Nothing else writes to the file, so a value read in this transaction still holds when the same
 //! transaction writes; the unique id arbitrates all the same.
 
+use firstwrite_core::encoding::{encode_fingerprint, encode_outcome, retention_numbers};
 use firstwrite_core::{
     AuditEntry, Change, Conclusion, Draft, Found, Guard, Inserted, Lease, Outcome, Record,
     RecordId, State, StoreError, Swapped, Timestamp, Transacted, Write,
@@ -15,7 +16,6 @@ use super::keys::encode_key;
 use super::rows::{StoredRecord, find};
 use super::session::Session;
 use super::tx::SqliteTx;
-use crate::encoding::{encode_fingerprint, encode_outcome, retention_numbers};
 
 const TRANSACTING: &str = "running a handler";
 
@@ -252,15 +252,12 @@ impl Session {
         outcome: &Outcome,
         completed_at: Timestamp,
     ) -> Result<(), Error> {
-        let [replay_for, linger_for, refuses_spent] = retention_numbers(record.retention);
         let profile = Profile {
             operation: record.operation.clone(),
             on_lost_answer: i64::from(record.on_lost_answer.to_number()),
             fingerprint_version: record.fingerprint.version(),
             fingerprint_form: number_of_form(record.fingerprint.form()),
-            replay_for,
-            linger_for,
-            refuses_spent,
+            retention: retention_numbers(record.retention),
         };
         let created_at = record.created_at.as_millis();
         let sql =

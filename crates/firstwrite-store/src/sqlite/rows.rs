@@ -1,6 +1,10 @@
 //! Decodes rows into records. Nothing in a row is trusted: a value that cannot be understood is reported as
 //! corrupt, never a panic or a guess.
 
+use firstwrite_core::encoding::{
+    decode_fingerprint, decode_outcome, lost_answer_of, retention_of, tenant_of,
+};
+use firstwrite_core::host_clock::StoreClock;
 use firstwrite_core::{Fence, Key, Lease, Record, RecordId, State, StoreError, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
@@ -8,10 +12,6 @@ use rusqlite::{Connection, Row};
 use super::dictionary::{Dictionary, form_of};
 use super::driver_error::{corrupt, definite};
 use super::keys::decode_key;
-use super::store_clock::StoreClock;
-use crate::encoding::{
-    decode_fingerprint, decode_outcome, lost_answer_of, retention_of, tenant_of,
-};
 
 /// A record and its place.
 pub(super) struct StoredRecord {

@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use firstwrite_core::host_clock::StoreClock;
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use rusqlite::Connection;
 use rusqlite::functions::FunctionFlags;
@@ -18,7 +19,6 @@ use super::dictionary::{BOUNDS, Dictionary};
 use super::driver_error::{Failure, definite, unsupported};
 use super::file_watch::FileWatch;
 use super::history_loss::Trust;
-use super::store_clock::StoreClock;
 use super::writer_lock::WriterLock;
 
 /// The writer's state, shared by the commands of a batch.

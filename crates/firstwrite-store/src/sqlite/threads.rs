@@ -1,9 +1,11 @@
 //! The threads of a store: started together, and stopped in the order that leaves a clean file.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use firstwrite_core::host_clock::{ClockJump, StoreClock};
+use firstwrite_core::lock;
 use rusqlite::Connection;
 use tokio::sync::Notify;
 
@@ -13,7 +15,7 @@ use super::queue::Queue;
 use super::readers::{self, Lookup, View};
 use super::schema;
 use super::session::{Session, Watch};
-use super::store_clock::{self, ClockJump, StoreClock};
+use super::store_clock;
 use super::writer::{self, Commands};
 use super::writer_lock::WriterLock;
 use crate::OpenError;
@@ -66,7 +68,7 @@ impl Threads {
                 let queue = Arc::clone(queue);
                 let reader =
                     spawn(format!("firstwrite-{name}-{number}"), move || serve(&view, &queue))?;
-                threads.readers.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
+                lock(&threads.readers).push(reader);
             }
         }
         Ok(threads)
@@ -81,14 +83,11 @@ impl Threads {
     pub(super) fn stop(&self) {
         self.lookups.close();
         self.application_reads.close();
-        let readers =
-            std::mem::take(&mut *self.readers.lock().unwrap_or_else(PoisonError::into_inner));
-        readers.into_iter().for_each(join);
+        std::mem::take(&mut *lock(&self.readers)).into_iter().for_each(join);
         if let Some(commands) = &self.commands {
             commands.close();
         }
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        writer.into_iter().for_each(join);
+        lock(&self.writer).take().into_iter().for_each(join);
     }
 
     fn start_writer(

@@ -230,8 +230,10 @@ impl Lives {
 
 #[cfg(test)]
 mod tests {
+    use firstwrite_core::host_clock::SeenTime;
+
     use super::super::connect::{MissingFile, SqliteOptions};
-    use super::super::store_clock::{self, Seen};
+    use super::super::store_clock;
     use super::super::{SqliteStore, schema};
     use super::*;
 
@@ -278,7 +280,7 @@ mod tests {
         let (life, next) =
             (schema::life(&connection).unwrap(), schema::new_life(&connection).unwrap());
         let at = Timestamp::from_millis(1000);
-        let seen = store_clock::seen(&connection).unwrap().unwrap_or(Seen { at, wall: at });
+        let seen = store_clock::seen(&connection).unwrap().unwrap_or(SeenTime { at, wall: at });
         if steps > 0 {
             lock.announce_life(life, &next).unwrap();
         }

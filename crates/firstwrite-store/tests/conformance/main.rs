@@ -1,11 +1,9 @@
-//! The suite that defines a store, run on `SQLite` and on the stores that wrap another.
+//! The suite that defines a store, run on `SQLite`.
 #![cfg(feature = "sqlite")]
 #![expect(clippy::unwrap_used, reason = "what prepares a test may fail it")]
 #![expect(clippy::print_stdout, reason = "seeds, reports and what was skipped")]
 
-mod moving;
 mod sqlite;
-mod wrappers;
 
 use std::sync::Arc;
 

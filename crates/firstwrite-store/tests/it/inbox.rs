@@ -7,7 +7,7 @@ use firstwrite_core::{
     Conclusion, StoreError, StoreErrorKind, Timestamp, Transacted, TransactionalStore, Write,
 };
 use firstwrite_store::rusqlite::{self, Connection};
-use firstwrite_store::{Consumed, Inbox, SqliteTx};
+use firstwrite_store::{Consumed, Inbox, SqliteStore, SqliteTx};
 
 use crate::shop::{Shop, completed, id_of, options};
 
@@ -26,8 +26,7 @@ async fn consume(
 ) -> Result<Consumed, StoreError> {
     let inbox = inbox.clone();
     let work = move |connection: &Connection| {
-        let consumed = inbox
-            .consume(message_id, connection)
+        let consumed = SqliteStore::consume(&inbox, message_id, connection)
             .map_err(|error| rusqlite::Error::UserFunctionError(error.into()))?;
         if consumed == Consumed::First {
             connection.execute("INSERT INTO orders VALUES (?1)", [message_id])?;
@@ -53,7 +52,7 @@ async fn a_message_takes_effect_once_over_two_transactions() {
 async fn a_message_takes_effect_once_within_one_transaction() {
     let shop = Shop::open();
     let work = |tx: &mut SqliteTx<'_>, _found: Option<_>| {
-        let consumed = [(); 2].map(|()| stripe().consume("evt_1", tx).unwrap());
+        let consumed = [(); 2].map(|()| SqliteStore::consume(&stripe(), "evt_1", tx).unwrap());
         Conclusion { write: Write::All(Box::new(completed("k", "{}"))), answer: consumed }
     };
     let ended = shop.store.transact(id_of("k"), work).await.unwrap();
@@ -68,7 +67,7 @@ async fn what_was_rolled_back_was_never_consumed() {
     let undone = Err(rusqlite::Error::QueryReturnedNoRows);
     consume(&shop, &stripe(), "evt_1", undone).await.unwrap_err();
     let work = |tx: &mut SqliteTx<'_>, _found: Option<_>| {
-        let consumed = stripe().consume("evt_1", tx).unwrap();
+        let consumed = SqliteStore::consume(&stripe(), "evt_1", tx).unwrap();
         Conclusion { write: Write::Nothing, answer: consumed }
     };
     let ended = shop.store.transact(id_of("k"), work).await.unwrap();
@@ -82,7 +81,10 @@ async fn two_sources_do_not_meet() {
     let shop = Shop::open();
     for source in ["stripe", "adyen"] {
         let inbox = Inbox::new(source).unwrap();
-        let consumed = shop.store.write(move |tx| Ok(inbox.consume("evt_1", tx).unwrap())).await;
+        let consumed = shop
+            .store
+            .write(move |tx| Ok(SqliteStore::consume(&inbox, "evt_1", tx).unwrap()))
+            .await;
         assert_eq!(consumed.unwrap(), Consumed::First, "{source}");
     }
 }
@@ -112,7 +114,10 @@ async fn a_message_is_forgotten_after_its_time_a_few_at_a_time() {
     shop.store.upkeep(day, 2).await.unwrap();
     assert_eq!(shop.column(left).await, ["0"]);
     let forever = stripe().kept_for(Duration::MAX);
-    shop.store.write(move |tx| Ok(forever.consume("evt_5", tx).unwrap())).await.unwrap();
+    shop.store
+        .write(move |tx| Ok(SqliteStore::consume(&forever, "evt_5", tx).unwrap()))
+        .await
+        .unwrap();
     shop.pass(day * 10_000);
     shop.store.upkeep(day, 2).await.unwrap();
     assert_eq!(shop.column(left).await, ["1"]);
@@ -126,7 +131,7 @@ async fn what_was_consumed_is_known_to_the_next_process() {
     let Shop { store, folder, clock } = shop;
     store.close().await;
     let path = folder.path().join("shop.db");
-    let store = firstwrite_store::SqliteStore::open_with(path, options(&clock)).unwrap();
+    let store = SqliteStore::open_with(path, options(&clock)).unwrap();
     let shop = Shop { store, folder, clock };
     let again = consume(&shop, &stripe(), "evt_1", Ok(())).await.unwrap();
     assert_eq!(again, Consumed::Again { at: NOW });
@@ -140,6 +145,7 @@ async fn an_id_that_is_none_and_a_connection_that_is_not_the_stores_are_refused(
     assert_eq!(error.kind(), StoreErrorKind::Unsupported);
     assert!(error.to_string().contains("1 to 512 bytes"), "{error}");
     let path = shop.path();
-    let error = stripe().consume("evt_1", &Connection::open(path).unwrap()).unwrap_err();
+    let error =
+        SqliteStore::consume(&stripe(), "evt_1", &Connection::open(path).unwrap()).unwrap_err();
     assert!(error.to_string().contains("firstwrite_now"), "{error}");
 }

@@ -5,8 +5,6 @@
 #![expect(clippy::print_stdout, reason = "seeds, reports and what was skipped")]
 
 mod batching;
-#[cfg(feature = "redis-cache")]
-mod cached;
 mod conformance;
 mod doctor;
 mod faults;

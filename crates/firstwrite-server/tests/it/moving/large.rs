@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use firstwrite_core::protocol::{self, Reserved};
 use firstwrite_core::{Fence, Inserted, OnLostAnswer, Outcome, Request, Store, Verdict};
-use firstwrite_store::{Access, MovingStore};
+use firstwrite_store::Access;
 use firstwrite_testkit::sample;
+use firstwrite_wrappers::MovingStore;
 use tokio::task::JoinSet;
 
 use super::migrate;

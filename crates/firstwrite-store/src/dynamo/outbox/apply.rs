@@ -72,8 +72,8 @@ async fn apply_one(
         };
         match ended {
             Transaction::Done => {
-                let state = step.becomes.state().unwrap_or(was.state);
-                let (from, to) = (was.state.tally(), state.tally());
+                let state = step.becomes.state().unwrap_or(was.state());
+                let (from, to) = (was.state().tally(), state.tally());
                 counts.note(|tallies| tallies.moved(&was.destination, from, to));
                 return Ok(ClaimStatus::Current);
             }
@@ -95,15 +95,15 @@ async fn steps(
     let row = due_row(link, standing, step).await?;
     let is_handed_over = row.is_some_and(|row| row.ending != PastEnding::Dropped);
     let mut steps = match &step.becomes {
-        Becomes::Pending(draft) => {
-            moves::change_after(link, was, &was.moved(draft, now), is_handed_over)
+        Becomes::Pending(_) => {
+            moves::change_after(link, was, &was.moved(&step.becomes, now), is_handed_over)
         }
-        Becomes::MaybeSent(draft) => moves::change(link, was, &was.maybe_sent(draft, now)),
+        Becomes::MaybeSent(_) => moves::change(link, was, &was.moved(&step.becomes, now)),
         Becomes::Settled(state) => {
             let told = step.history.as_ref();
             let ended = Ended {
                 state: *state,
-                fence: told.map_or(was.fence, |row| row.fence),
+                fence: told.map_or(was.fence(), |row| row.fence),
                 at: now,
                 receipt: told.and_then(HistoryRow::receipt),
                 is_handed_over,

@@ -6,13 +6,13 @@
 use bytes::Bytes;
 use firstwrite_core::Message;
 use firstwrite_core::StoreError;
+use firstwrite_core::encoding::{as_i64, decode_answers, encode_answers};
 use firstwrite_core::outbox::{MessageContent, MessageNumber};
 
 use super::super::driver_error::corrupt;
 use super::super::items::{Item, blob, bytes, integer, key, number, optional, string};
 use super::super::link::Link;
 use super::message::{CONTENT_TYPE, PAYLOAD_BYTES, number_of};
-use crate::encoding::{as_i64, decode_answers, encode_answers};
 
 const BODY: &str = "body";
 const BODY_PARTS: &str = "body_parts";

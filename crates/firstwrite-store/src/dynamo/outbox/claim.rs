@@ -3,19 +3,19 @@
 
 use std::collections::HashMap;
 
-use firstwrite_core::outbox::{ClaimRequest, Claimed, ClaimedMessage, MessageNumber};
+use firstwrite_core::outbox::pending::Parts;
+use firstwrite_core::outbox::{ClaimRequest, Claimed, ClaimedMessage, Gate, MessageNumber};
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use futures_util::{StreamExt as _, stream};
 
 use super::super::items::{CREATED_AT, Item, KEY, instant, string, tenant_of};
 use super::super::link::Link;
 use super::super::write::{self, Transaction};
-use super::destinations::{self, Gate};
+use super::destinations::{self, Opening};
 use super::message::{PendingItem, UNDER_WAY, key_of, number_of, receipt_of};
 use super::order::Turn;
 use super::queue::{Due, Queue};
 use super::{body, moves, order};
-use crate::pending::Parts;
 
 const DOING: &str = "claiming messages";
 
@@ -36,7 +36,7 @@ const DESTINATIONS_AT_ONCE: usize = 4;
 struct Terms<'a> {
     request: &'a ClaimRequest,
     nonce: u64,
-    gate: Gate,
+    opening: Opening,
     now: Timestamp,
 }
 
@@ -51,11 +51,11 @@ pub(super) async fn claim(
     let mut claimed = Claimed { messages: Vec::new(), now, closed: Vec::new() };
     let gates = destinations::gates(link, requests, now).await?;
     let mut open = Vec::new();
-    for (request, gate) in requests.iter().zip(gates) {
-        if gate == Gate::Closed {
+    for (request, opening) in requests.iter().zip(gates) {
+        if opening.0 == Gate::Closed {
             claimed.closed.push(request.destination.clone());
         } else {
-            open.push(Terms { request, nonce, gate, now });
+            open.push(Terms { request, nonce, opening, now });
         }
     }
     let taking: Vec<_> = open.into_iter().map(|terms| take_for(link, terms)).collect();
@@ -78,11 +78,7 @@ pub(super) async fn claim(
 
 /// Takes messages for one destination until there are enough; also what was taken before something failed.
 async fn take_for(link: &Link, terms: Terms<'_>) -> (Vec<ClaimedMessage>, Option<StoreError>) {
-    let count_max = match terms.gate {
-        Gate::Closed => 0,
-        Gate::Trial { .. } => terms.request.count_max.min(1),
-        Gate::Open => terms.request.count_max.min(CLAIMED_MAX),
-    };
+    let count_max = terms.opening.0.room(terms.request.count_max.min(CLAIMED_MAX)).unwrap_or(0);
     let mut queue = Queue::new(link, &terms.request.destination, terms.now);
     let mut messages = Vec::new();
     for _ in 0..LOOKS_MAX {
@@ -140,10 +136,10 @@ async fn try_to_take(
     item: Item,
     terms: Terms<'_>,
 ) -> Result<Option<ClaimedMessage>, StoreError> {
-    let Terms { request, nonce, gate, now } = terms;
+    let Terms { request, nonce, opening, now } = terms;
     let standing = PendingItem::read(item)?;
     let was = &standing.pending;
-    if was.due_at.is_none_or(|at| at > now) {
+    if was.due_at().is_none_or(|at| at > now) {
         return Ok(None);
     }
     let turn = match order::turn(link, was, DOING).await? {
@@ -164,9 +160,9 @@ async fn try_to_take(
     };
     let mut steps = moves::change(link, was, &becomes);
     steps.extend(turn.map(|taken| *taken));
-    steps.extend(gate.step(link, request, now));
+    steps.extend(destinations::trial(link, request, opening, now));
     match write::transact(link, &steps, &write::new_token(), DOING).await? {
-        Transaction::Done => Ok(Some(becomes.carried(parts, (gate != Gate::Open, now)))),
+        Transaction::Done => Ok(Some(becomes.carried(parts, (opening.0 != Gate::Open, now)))),
         // Another worker has claimed it, has its turn, or makes the trial.
         Transaction::Refused(..) => Ok(None),
     }

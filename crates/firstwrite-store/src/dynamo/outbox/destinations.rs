@@ -1,14 +1,14 @@
 //! Destinations: pauses, openings of their breakers, and counts. One item each.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use firstwrite_core::outbox::{
-    ClaimRequest, DestinationChange, DestinationView, OpeningChange, PauseChange, Tallies,
+    ClaimRequest, DestinationChange, DestinationView, Gate, OpeningChange, PauseChange, Tallies,
 };
-use firstwrite_core::{AuditEntry, Audited, Certainty, RecordId, StoreError, Timestamp};
+use firstwrite_core::{AuditEntry, Audited, Certainty, RecordId, StoreError, Timestamp, lock};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::super::audit;
@@ -36,17 +36,6 @@ const OPENING_COUNT: &str = "opening_count";
 /// Maximum number of destinations that are asked concurrently, each in all shards of its queue.
 const AT_ONCE: usize = 4;
 
-/// Number of messages that a claim may take for a destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gate {
-    /// It may be given all messages that it wants.
-    Open,
-    /// One, to see whether the destination is back that was left alone until then.
-    Trial { since: Timestamp },
-    /// It may be given none.
-    Closed,
-}
-
 /// Returns the name of the attribute that holds the count of this kind.
 pub(super) fn count_name(kind: &str) -> String {
     format!("{kind}_count")
@@ -56,58 +45,56 @@ pub(super) fn key_of(destination: &str) -> Item {
     key(ALL, destination.as_bytes())
 }
 
+/// What may be claimed for a destination, and until when it is left alone, or was.
+pub(super) type Opening = (Gate, Option<Timestamp>);
+
 /// Reads what may be claimed for each destination. One that cannot be read is closed, since it may be paused.
 pub(super) async fn gates(
     link: &Link,
     requests: &[ClaimRequest],
     now: Timestamp,
-) -> Result<Vec<Gate>, StoreError> {
+) -> Result<Vec<Opening>, StoreError> {
     let mut keys: Vec<&str> = requests.iter().map(|request| &*request.destination).collect();
     keys.sort_unstable();
     keys.dedup();
     let keys: Vec<Item> = keys.into_iter().map(key_of).collect();
-    let mut read: HashMap<Vec<u8>, Gate> = HashMap::new();
+    let mut read: HashMap<Vec<u8>, Opening> = HashMap::new();
     for item in link.items_at(&keys, "claiming messages").await? {
         let gate = gate(&item, now).unwrap_or_else(|error| {
             tracing::warn!(%error, "a destination cannot be read");
-            Gate::Closed
+            (Gate::Closed, None)
         });
         read.insert(blob(&item, ID)?.to_vec(), gate);
     }
     let gate = |request: &ClaimRequest| {
-        read.get(request.destination.as_bytes()).copied().unwrap_or(Gate::Open)
+        read.get(request.destination.as_bytes()).copied().unwrap_or((Gate::Open, None))
     };
     Ok(requests.iter().map(gate).collect())
 }
 
-fn gate(item: &Item, now: Timestamp) -> Result<Gate, StoreError> {
+fn gate(item: &Item, now: Timestamp) -> Result<Opening, StoreError> {
     if item.contains_key(PAUSED_AT) {
-        return Ok(Gate::Closed);
+        return Ok((Gate::Closed, None));
     }
-    Ok(match optional(item, OPEN_UNTIL, instant)? {
-        None => Gate::Open,
-        Some(until) if until > now => Gate::Closed,
-        Some(since) => Gate::Trial { since },
-    })
+    let open_until = optional(item, OPEN_UNTIL, instant)?;
+    Ok((Gate::of(open_until, now), open_until))
 }
 
-impl Gate {
-    /// Returns the step that goes with the claim of a trial. It closes the destination again for as long as the claim
-    /// lasts, so that only one worker makes the trial.
-    pub(super) fn step(
-        self,
-        link: &Link,
-        request: &ClaimRequest,
-        now: Timestamp,
-    ) -> Option<TransactWriteItem> {
-        let Self::Trial { since } = self else { return None };
-        let mut terms = Terms::default();
-        let is_due = terms.is(OPEN_UNTIL, "=", number(since.as_millis()));
-        let until = now.plus(request.lease_for).as_millis();
-        let change = format!("SET {}", terms.is(OPEN_UNTIL, "=", number(until)));
-        let key = key_of(&request.destination);
-        Some(Step::update(link, key, change, is_due, &terms).in_transaction())
-    }
+/// Returns the step that goes with the claim of a trial. It closes the destination again for as long as the claim
+/// lasts, so that only one worker makes the trial.
+pub(super) fn trial(
+    link: &Link,
+    request: &ClaimRequest,
+    (gate, since): Opening,
+    now: Timestamp,
+) -> Option<TransactWriteItem> {
+    let since = since.filter(|_| gate == Gate::Trial)?;
+    let mut terms = Terms::default();
+    let is_due = terms.is(OPEN_UNTIL, "=", number(since.as_millis()));
+    let until = now.plus(request.lease_for).as_millis();
+    let change = format!("SET {}", terms.is(OPEN_UNTIL, "=", number(until)));
+    let key = key_of(&request.destination);
+    Some(Step::update(link, key, change, is_due, &terms).in_transaction())
 }
 
 /// See [`firstwrite_core::outbox::Outbox::put_destination`].
@@ -260,8 +247,7 @@ pub(in super::super) struct Counts {
 
 impl Counts {
     pub(in super::super) fn note(&self, change: impl FnOnce(&mut Tallies)) {
-        // Nothing here panics while it holds the lock, so a poisoned one is still whole.
-        change(&mut self.noted.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut lock(&self.noted));
     }
 
     /// Returns true if no call is about to write the counts yet; the caller then has to write them.

@@ -5,7 +5,9 @@
 //! an update is billed by the size of the whole item.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use firstwrite_core::outbox::{MessageNumber, MessageState, MessageView, Receipt};
+use firstwrite_core::encoding::as_i64;
+use firstwrite_core::outbox::pending::Pending;
+use firstwrite_core::outbox::{MessageNumber, MessageState, MessageView, Receipt, Standing};
 use firstwrite_core::{Message, RecordId, StoreError, Timestamp};
 
 use super::super::driver_error::corrupt;
@@ -14,8 +16,6 @@ use super::super::items::{
     instant, integer, key, number, optional, string, tenant_of, text,
 };
 use super::super::link::Link;
-use crate::encoding::as_i64;
-use crate::pending::Pending;
 
 pub(super) const RECORD: &str = "record";
 pub(super) const DESTINATION: &str = "destination";
@@ -108,14 +108,15 @@ pub(super) fn new(
 /// Returns the attributes of a message that change while it is under way.
 pub(super) fn changing(pending: &Pending) -> [(&'static str, Option<AttributeValue>); 9] {
     let time = |at: Option<Timestamp>| at.map(|at| number(at.as_millis()));
+    let standing = &pending.standing;
     [
-        (STATE, Some(text(pending.state.as_str()))),
-        (DUE_AT, time(pending.due_at)),
-        (FENCE, Some(fence(pending.fence))),
-        (CLAIMED_AT, time(pending.claimed_at)),
-        (DELIVERY_COUNT, Some(number(pending.delivery_count.into()))),
-        (LAPSE_COUNT, Some(number(pending.lapse_count.into()))),
-        (MAYBE_SENT_AT, time(pending.maybe_sent_at)),
+        (STATE, Some(text(standing.state.as_str()))),
+        (DUE_AT, time(pending.due_at())),
+        (FENCE, Some(fence(pending.fence()))),
+        (CLAIMED_AT, time(standing.claimed_at)),
+        (DELIVERY_COUNT, Some(number(standing.delivery_count.into()))),
+        (LAPSE_COUNT, Some(number(standing.lapse_count.into()))),
+        (MAYBE_SENT_AT, time(standing.maybe_sent_at)),
         (STATUS, pending.status.map(|status| number(status.into()))),
         (PROBLEM, pending.problem.as_deref().map(text)),
     ]
@@ -128,22 +129,27 @@ impl PendingItem {
         if state.is_final() {
             return Err(corrupt("a message that has ended is under way"));
         }
+        let standing = Standing {
+            state,
+            fence: Some(fence_of(&item)?).filter(|fence| fence.as_u64() != 0),
+            claimed_at: optional(&item, CLAIMED_AT, instant)?,
+            delivery_count: count(&item, DELIVERY_COUNT)?,
+            lapse_count: count(&item, LAPSE_COUNT)?,
+            maybe_sent_at: optional(&item, MAYBE_SENT_AT, instant)?,
+            ..Standing::new(Timestamp::EPOCH)
+        };
         let pending = Pending {
             number: number_of(&item)?,
             id: record_of(&item)?,
             destination: string(&item, DESTINATION)?.to_owned(),
             ordering_key: optional(&item, ORDERING_KEY, string)?.map(str::to_owned),
-            state,
-            due_at: optional(&item, DUE_AT, instant)?,
-            fence: fence_of(&item)?,
-            claimed_at: optional(&item, CLAIMED_AT, instant)?,
-            delivery_count: count(&item, DELIVERY_COUNT)?,
-            lapse_count: count(&item, LAPSE_COUNT)?,
-            maybe_sent_at: optional(&item, MAYBE_SENT_AT, instant)?,
+            standing,
+            has_time: true,
             status: optional(&item, STATUS, status)?,
             problem: optional(&item, PROBLEM, string)?.map(str::to_owned),
         };
-        Ok(Self { item, pending })
+        let due_at = optional(&item, DUE_AT, instant)?;
+        Ok(Self { item, pending: pending.due(due_at) })
     }
 
     /// Returns the number of times the message was handed over so far.

@@ -2,6 +2,7 @@
 //! was read.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
+use firstwrite_core::outbox::pending::Pending;
 use firstwrite_core::outbox::{MessageState, Receipt};
 use firstwrite_core::{Fence, Timestamp};
 
@@ -13,7 +14,6 @@ use super::message::{
     STATUS, UNDER_WAY, changing, key_of, place, shard,
 };
 use super::queue;
-use crate::pending::Pending;
 
 /// End of a message: its final state, fence, time and receipt.
 pub(super) struct Ended {
@@ -27,13 +27,13 @@ pub(super) struct Ended {
 
 /// Returns the condition that the message was not moved since it was read. A late receipt does not move it.
 fn as_read(terms: &mut Terms, was: &Pending) -> String {
-    let due = match was.due_at {
+    let due = match was.due_at() {
         Some(at) => terms.is(DUE_AT, "=", number(at.as_millis())),
         None => format!("attribute_not_exists({})", terms.name(DUE_AT)),
     };
     let holds = [
-        terms.is(FENCE, "=", fence(was.fence)),
-        terms.is(STATE, "=", text(was.state.as_str())),
+        terms.is(FENCE, "=", fence(was.fence())),
+        terms.is(STATE, "=", text(was.state().as_str())),
         due,
     ];
     holds.join(" AND ")
@@ -70,7 +70,7 @@ pub(super) fn change_after(
     }
     let key = key_of(link, UNDER_WAY, was.number);
     let mut steps = vec![Step::update(link, key, change, condition, &terms)];
-    if was.due_at != becomes.due_at {
+    if was.due_at() != becomes.due_at() {
         steps.extend(leave(link, was));
         steps.extend(enter(link, becomes));
     }
@@ -117,11 +117,11 @@ fn ended_item(link: &Link, standing: &PendingItem, ended: &Ended) -> Item {
 
 /// Puts a message that is due at some time into the queue.
 pub(super) fn enter(link: &Link, pending: &Pending) -> Option<Step> {
-    let due = (pending.due_at?, pending.number);
+    let due = (pending.due_at()?, pending.number);
     Some(Step::place(link, queue::key_of(link, &pending.destination, due)))
 }
 
 fn leave(link: &Link, pending: &Pending) -> Option<Step> {
-    let due = (pending.due_at?, pending.number);
+    let due = (pending.due_at()?, pending.number);
     Some(Step::remove(link, queue::key_of(link, &pending.destination, due)))
 }

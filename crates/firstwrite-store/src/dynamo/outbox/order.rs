@@ -9,7 +9,8 @@
 //! two handlers never conflict.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use firstwrite_core::outbox::{MessageNumber, MessageState};
+use firstwrite_core::outbox::MessageNumber;
+use firstwrite_core::outbox::pending::Pending;
 use firstwrite_core::{StoreError, Timestamp};
 use sha2::{Digest as _, Sha256};
 
@@ -19,7 +20,6 @@ use super::super::partition::Partition;
 use super::super::write::{self, Step, Terms, Transaction};
 use super::message::{NOT_BEFORE, PendingItem, number_of, sort_key};
 use super::moves::change;
-use crate::pending::Pending;
 
 const TURN: &str = "turn";
 const WAITING: &str = "waiting";
@@ -104,7 +104,7 @@ pub(super) async fn park(
     doing: &'static str,
 ) -> Result<(), StoreError> {
     let Some(order) = &was.ordering_key else { return Ok(()) };
-    let mut steps = change(link, was, &Pending { due_at: None, ..was.clone() });
+    let mut steps = change(link, was, &was.clone().due(None));
     let mut terms = Terms::default();
     let is_there = format!("attribute_exists({})", terms.name(SHARD));
     let change = format!("ADD {} {}", terms.name(WAITING), terms.value(number(1)));
@@ -159,15 +159,11 @@ async fn release(
     else {
         return Ok(Vec::new());
     };
-    if !is_parked(&was) {
+    if !was.is_put_aside() {
         return Ok(Vec::new());
     }
     let due_at = Some(now.max(instant(&item, NOT_BEFORE)?).max(was.rested_at().unwrap_or(now)));
-    Ok(change(link, &was, &Pending { due_at, ..was.clone() }))
-}
-
-pub(super) fn is_parked(pending: &Pending) -> bool {
-    pending.state == MessageState::Waiting && pending.due_at.is_none()
+    Ok(change(link, &was, &was.clone().due(due_at)))
 }
 
 /// Lets the first in line go that waits for one that is gone. There should be none.

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
+use firstwrite_core::encoding::as_i64;
+use firstwrite_core::outbox::pending::Pending;
 use firstwrite_core::outbox::{MessageNumber, Tally};
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use futures_util::{StreamExt as _, stream};
@@ -17,8 +19,6 @@ use super::enqueue::first_at;
 use super::listing::{Look, Range};
 use super::message::{ENDED, ENDED_AT, PendingItem, UNDER_WAY, key_of, number_of, shard};
 use super::{body, history, order};
-use crate::encoding::as_i64;
-use crate::pending::Pending;
 
 const DOING: &str = "keeping messages up";
 
@@ -132,14 +132,12 @@ impl Recount {
         let mut lines: HashSet<(String, Option<String>)> = HashSet::new();
         for item in items {
             let Ok(PendingItem { pending, .. }) = PendingItem::read(item) else { continue };
-            let Pending { destination, ordering_key, state, .. } = &pending;
-            if let Some(tally) = state.tally() {
+            let Pending { destination, ordering_key, .. } = &pending;
+            if let Some(tally) = pending.state().tally() {
                 *self.counted.entry((destination.clone(), tally)).or_default() += 1;
             }
             // The first that is met of a line stands for it.
-            if order::is_parked(&pending)
-                && lines.insert((destination.clone(), ordering_key.clone()))
-            {
+            if pending.is_put_aside() && lines.insert((destination.clone(), ordering_key.clone())) {
                 order::release_forgotten(link, &pending, link.now(), DOING).await?;
             }
         }

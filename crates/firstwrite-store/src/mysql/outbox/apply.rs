@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use firstwrite_core::encoding::encode_outcome;
+use firstwrite_core::outbox::pending::Pending;
 use firstwrite_core::outbox::{
     Becomes, ClaimStatus, HistoryRow, MessageNumber, MessageState, Move, MoveGuard, PastEnding,
     Tallies,
@@ -11,14 +13,11 @@ use firstwrite_core::{Outcome, RecordId, StoreError, Timestamp};
 
 use super::super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::super::pool::{Pool, PooledConnection, take};
-use super::super::rows::{COMPLETED, is_null};
+use super::super::rows::COMPLETED;
 use super::super::swap::put_audit;
-use super::claim::skip;
 use super::{destinations, pending};
-use crate::encoding::encode_outcome;
-use crate::pending::Pending;
-use crate::pending::rows;
-use crate::pending::rows::Columns as _;
+use crate::rows;
+use crate::rows::Columns as _;
 
 pub(super) const DOING: &str = "moving messages";
 
@@ -110,7 +109,7 @@ async fn lock(
         {
             Ok(pending) => pending,
             Err(error) => {
-                skip(number, error)?;
+                rows::skip(number, error, SendError::from)?;
                 None
             }
         };
@@ -144,21 +143,21 @@ impl Applying {
         let Some(pending) = pending else { return ClaimStatus::Lost };
         match &step.becomes {
             Becomes::Pending(draft) => {
-                let mut moved = pending.moved(draft, now);
+                let mut moved = pending.moved(&step.becomes, now);
                 // The message of a current claim is the oldest of its order.
                 let is_claimed = matches!(step.guard, MoveGuard::Claimed(_));
                 if draft.state == MessageState::Waiting && !is_claimed && !standing.is_oldest {
-                    moved.due_at = None;
+                    moved = moved.due(None);
                 }
                 pending::update(&mut self.writing, &moved);
             }
             Becomes::Settled(_) => pending::end(&mut self.writing, &pending),
-            Becomes::MaybeSent(draft) => {
-                pending::update(&mut self.writing, &pending.maybe_sent(draft, now));
+            Becomes::MaybeSent(_) => {
+                pending::update(&mut self.writing, &pending.moved(&step.becomes, now));
             }
         }
-        let state = step.becomes.state().unwrap_or(pending.state);
-        self.tallies.moved(&pending.destination, pending.state.tally(), state.tally());
+        let state = step.becomes.state().unwrap_or(pending.state());
+        self.tallies.moved(&pending.destination, pending.state().tally(), state.tally());
         if let Some(outcome) = &step.answer {
             replace_interim(&mut self.writing, pending.id, outcome);
         }
@@ -236,8 +235,6 @@ fn ask_oldest(pipeline: &mut Pipeline, number: i64) -> usize {
 
 /// Reads the answer to [`ask_oldest`].
 fn is_oldest(answer: &Answer, number: i64) -> Result<bool, StoreError> {
-    match answer.rows.first() {
-        Some(row) if !is_null(row, 0) => Ok(row.integer(0)? == number),
-        _ => Ok(true),
-    }
+    let oldest = answer.rows.first().map_or(Ok(None), |row| row.integer_or_null(0))?;
+    Ok(oldest.is_none_or(|oldest| oldest == number))
 }

@@ -7,6 +7,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use firstwrite_core::encoding::as_i64;
+use firstwrite_core::outbox::pending::Pending;
 use firstwrite_core::outbox::{ClaimRequest, Claimed, Gate, MessageState, Receipt};
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use mysql_async::Row;
@@ -16,10 +18,8 @@ use super::super::history_loss;
 use super::super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::super::pool::{Pool, PooledConnection, take};
 use super::{destinations, pending};
-use crate::encoding::as_i64;
-use crate::pending::rows::Columns as _;
-use crate::pending::rows::{self, parts, parts_columns, pending_columns};
-use crate::pending::{NEVER_CLAIMED, Pending};
+use crate::rows::Columns as _;
+use crate::rows::{self, parts, parts_columns, pending_columns, skip};
 
 const DOING: &str = "claiming messages";
 
@@ -70,14 +70,12 @@ async fn claim_once(
     let mut claimed = Claimed { messages: Vec::new(), now, closed: Vec::new() };
     let mut offers = Vec::new();
     for (request, answers) in requests.iter().zip(answers[1..].chunks(3)) {
-        let (count_max, is_trial) = match gate(&request.destination, &answers[1], now)? {
-            Gate::Closed => {
-                claimed.closed.push(request.destination.clone());
-                continue;
-            }
-            Gate::Trial => (request.count_max.min(1), true),
-            Gate::Open => (request.count_max.min(CLAIMED_MAX), false),
+        let gate = gate(&request.destination, &answers[1], now)?;
+        let Some(count_max) = gate.room(request.count_max.min(CLAIMED_MAX)) else {
+            claimed.closed.push(request.destination.clone());
+            continue;
         };
+        let is_trial = gate == Gate::Trial;
         let mut due = due(&answers[2])?;
         // A few more than can be taken, in case some are passed over.
         due.truncate(count_max + PASSED_OVER_MAX.min(count_max.saturating_mul(4)));
@@ -92,12 +90,12 @@ async fn claim_once(
                 break;
             }
             let Some(content) = contents.get(&pending.number.0) else {
-                skip(pending.number.0, corrupt("a pending message is not there"))?;
+                skip(pending.number.0, corrupt("a pending message is not there"), SendError::from)?;
                 continue;
             };
             if content.is_blocked {
-                if pending.state == MessageState::Waiting {
-                    let put_aside = Pending { due_at: None, ..pending };
+                if pending.state() == MessageState::Waiting {
+                    let put_aside = pending.due(None);
                     pending::update(&mut writing, &put_aside);
                 }
                 continue;
@@ -108,7 +106,7 @@ async fn claim_once(
                     pending::update(&mut writing, &pending);
                     claimed.messages.push(pending.carried(parts, (offer.is_trial, now)));
                 }
-                Err(error) => skip(pending.number.0, error)?,
+                Err(error) => skip(pending.number.0, error, SendError::from)?,
             }
         }
         if offer.is_trial && claimed.messages.len() > taken_before {
@@ -170,7 +168,7 @@ fn due(answer: &Answer) -> Result<Vec<Pending>, SendError> {
     for row in &answer.rows {
         match rows::pending(row, 0) {
             Ok(pending) => due.push(pending),
-            Err(error) => skip(row.integer(0).unwrap_or_default(), error)?,
+            Err(error) => skip(row.integer(0).unwrap_or_default(), error, SendError::from)?,
         }
     }
     Ok(due)
@@ -197,7 +195,7 @@ async fn look_inside(
             let sql =
                 concat!("SELECT ", parts_columns!(), " FROM firstwrite_messages WHERE message = ?");
             let message = pipeline.add(sql, &[number]);
-            let receipt = (pending.fence != NEVER_CLAIMED).then(|| {
+            let receipt = pending.standing.fence.is_some().then(|| {
                 pipeline.add(
                     "SELECT provider_id FROM firstwrite_deliveries \
                      WHERE message = ? AND ending = 'delivered' ORDER BY fence LIMIT 1",
@@ -205,7 +203,7 @@ async fn look_inside(
                 )
             });
             let order = pending.ordering_key.as_ref().map(|key| {
-                let is_waiting = Value::Int((pending.state == MessageState::Waiting).into());
+                let is_waiting = Value::Int((pending.state() == MessageState::Waiting).into());
                 pipeline.add(
                     "SELECT EXISTS (SELECT 1 FROM firstwrite_pending q WHERE q.destination = ? \
                      AND q.ordering_key = ? AND q.message <> ? \
@@ -240,13 +238,4 @@ async fn look_inside(
         contents.insert(number, Content { row, receipt, is_blocked });
     }
     Ok(contents)
-}
-
-/// Goes on without a message that cannot be read. Any other error ends the step.
-pub(super) fn skip(number: i64, error: StoreError) -> Result<(), SendError> {
-    if error.kind() != StoreErrorKind::Corrupt {
-        return Err(error.into());
-    }
-    tracing::warn!(message = number, %error, "a message cannot be read");
-    Ok(())
 }

@@ -11,8 +11,8 @@ use mysql_async::Row;
 use super::super::pipeline::{NOW, Pipeline, Value};
 use super::super::pool::Pool;
 use super::super::swap::put_audit;
-use crate::pending::rows::Columns as _;
-use crate::pending::rows::destination;
+use crate::rows::Columns as _;
+use crate::rows::destination;
 
 pub(super) const DOING: &str = "changing a destination";
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use firstwrite_core::StoreError;
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::outbox::{Among, MessageNumber, MessageStory, Scan, ScanPage, Scanned};
 
 use super::super::batch::time_in;
@@ -10,8 +11,7 @@ use super::super::driver_error::corrupt;
 use super::super::listing::{ask_audits, audits_in};
 use super::super::pipeline::{Pipeline, Value};
 use super::super::pool::Pool;
-use crate::encoding::as_i64;
-use crate::pending::rows::{past, past_columns, scanned, source, view_columns, view_joins};
+use crate::rows::{past, past_columns, scanned, source, view_columns, view_joins};
 
 /// Goes on with the numbers of the messages to look at.
 fn ask_source(pipeline: &mut Pipeline, scan: &Scan) {

@@ -1,14 +1,14 @@
 //! The narrow row of a message that is neither delivered nor dropped: written with the message, read under a
 //! lock, changed in memory, written back.
 
+use firstwrite_core::encoding::encode_answers;
+use firstwrite_core::outbox::pending::Pending;
 use firstwrite_core::outbox::{MessageNumber, Tallies, Tally};
 use firstwrite_core::{Message, StoreError, Timestamp};
 
 use super::super::driver_error::unsupported;
 use super::super::pipeline::{NOW, Pipeline, Value};
-use crate::encoding::encode_answers;
-use crate::pending::Pending;
-use crate::pending::rows::{pending_columns, rest_millis, state_number};
+use crate::rows::{pending_columns, rest_millis, state_number};
 
 /// Maximum length in bytes of an ordering key that an index can hold.
 const ORDERING_KEY_BYTES_MAX: usize = 512;
@@ -93,18 +93,19 @@ pub(super) fn lock(pipeline: &mut Pipeline, number: MessageNumber) -> usize {
 /// Adds the statement that writes `pending` back.
 pub(super) fn update(pipeline: &mut Pipeline, pending: &Pending) {
     let instant = |at: Option<Timestamp>| Value::from(at.map(Timestamp::as_millis));
+    let standing = &pending.standing;
     pipeline.add(
         "UPDATE firstwrite_pending SET state = ?, due_at = ?, fence = ?, claimed_at = ?, \
          delivery_count = ?, lapse_count = ?, maybe_sent_at = ?, status = ?, problem = ? \
          WHERE message = ?",
         &[
-            Value::Int(state_number(pending.state)),
-            instant(pending.due_at),
-            Value::Int(pending.fence.as_u64().cast_signed()),
-            instant(pending.claimed_at),
-            Value::Int(pending.delivery_count.into()),
-            Value::Int(pending.lapse_count.into()),
-            instant(pending.maybe_sent_at),
+            Value::Int(state_number(standing.state)),
+            instant(pending.due_at()),
+            Value::Int(pending.fence().as_u64().cast_signed()),
+            instant(standing.claimed_at),
+            Value::Int(standing.delivery_count.into()),
+            Value::Int(standing.lapse_count.into()),
+            instant(standing.maybe_sent_at),
             Value::from(pending.status.map(i64::from)),
             Value::from(pending.problem.as_deref()),
             Value::Int(pending.number.0),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::{StoreError, Timestamp};
 use tokio::sync::Mutex;
 
@@ -12,8 +13,7 @@ use super::super::pipeline::{NOW, Pipeline, SendError, Value};
 use super::super::pool::{Pool, PooledConnection, take};
 use super::destinations;
 use super::pending::{put_tally, release};
-use crate::encoding::as_i64;
-use crate::pending::rows::Columns as _;
+use crate::rows::Columns as _;
 
 const DOING: &str = "keeping messages up";
 

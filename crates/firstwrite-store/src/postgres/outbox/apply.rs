@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use firstwrite_core::encoding::encode_outcome;
 use firstwrite_core::outbox::{
     Becomes, ClaimStatus, HistoryRow, Kept, MessageState, Move, MoveGuard, Problem,
 };
@@ -11,7 +12,6 @@ use futures_util::future::{OptionFuture, join4};
 use tokio_postgres::types::ToSql;
 
 use super::parts::{DEAD, SENDING, ending_number, short_millis, state_number, tally_number};
-use crate::encoding::encode_outcome;
 use crate::postgres::Shared;
 use crate::postgres::columns::{At, Values};
 use crate::postgres::driver_error::{definite, failed_commit};

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::outbox::{ClaimRequest, Claimed, ClaimedMessage, Receipt};
 use firstwrite_core::{Fence, StoreError, Timestamp, lock};
 use futures_util::future::join4;
@@ -14,8 +15,6 @@ use tokio_postgres::types::ToSql;
 use super::hints::{Hints, Leases};
 use super::intake::{Intake, Sight, Turn, add_destinations};
 use super::parts::short_millis;
-use crate::encoding::as_i64;
-use crate::pending::rows::{parts, pending};
 use crate::postgres::Shared;
 use crate::postgres::columns::Values;
 use crate::postgres::driver_error::{DriverError, corrupt, definite, failed_commit, unavailable};
@@ -23,6 +22,7 @@ use crate::postgres::history_loss::{self, HistoryCheck, Trust, verify_history_to
 use crate::postgres::link::{Link, OwnClient};
 use crate::postgres::rows::{column, instant};
 use crate::postgres::tx::{OTHER_SERVERS, VERIFICATIONS_MAX};
+use crate::rows::{parts, pending};
 
 /// Runs claims one at a time, on a connection of its own, and remembers what the last one learnt.
 pub(super) struct Claiming {

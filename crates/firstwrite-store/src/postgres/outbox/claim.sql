@@ -10,6 +10,8 @@
 -- Whether this transaction takes messages in was settled by the statement before: its snapshot is older
 -- than the lock, this one's is not. So what another intake has taken in before is seen here as pending, or
 -- as delivered since.
+--
+-- What a claim makes of a message is the rule of `Standing::claim` in core's outbox/standing.rs, as SQL.
 WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now),
 trust AS MATERIALIZED (
     SELECT t.is_known, t.history_lost, t.is_known AND NOT t.history_lost AS may_claim,

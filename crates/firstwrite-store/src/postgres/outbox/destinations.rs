@@ -7,9 +7,9 @@ use firstwrite_core::{RecordId, StoreError};
 use tokio_postgres::types::ToSql;
 
 use super::parts::short_millis;
-use crate::pending::rows::destination;
 use crate::postgres::Shared;
 use crate::postgres::columns::Id;
+use crate::rows::destination;
 
 pub(super) const DOING: &str = "changing a destination";
 

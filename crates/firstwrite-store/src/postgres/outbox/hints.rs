@@ -8,9 +8,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use firstwrite_core::Timestamp;
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::outbox::{ClaimRequest, MessageNumber};
 
-use crate::encoding::as_i64;
 use crate::postgres::columns::At;
 
 /// Start positions of this process's scans.

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use firstwrite_core::StoreError;
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::outbox::{Among, MessageNumber, MessageStory, Scan, ScanPage, Scanned};
 use tokio_postgres::types::ToSql;
 
 use super::parts::{DEAD, UNKNOWN};
-use crate::encoding::as_i64;
-use crate::pending::rows::{audited, past, scanned};
 use crate::postgres::Shared;
 use crate::postgres::columns::Id;
 use crate::postgres::driver_error::corrupt;
 use crate::postgres::link::Link;
+use crate::rows::{audited, past, scanned};
 
 /// See [`firstwrite_core::outbox::Outbox::scan`].
 pub(super) async fn scan(shared: &Arc<Shared>, scan: &Scan) -> Result<ScanPage, StoreError> {

@@ -25,7 +25,7 @@ fn ending(number: &str) -> String {
     format!("(ARRAY['{words}'])[{number} + 1]")
 }
 
-/// Selects the messages that `candidates` numbers as [`scanned`](crate::pending::rows::scanned) reads them,
+/// Selects the messages that `candidates` numbers as [`scanned`](crate::rows::scanned) reads them,
 /// with `payload`. The last row of a history says how a message ended that is no longer pending. One that was
 /// not taken in yet waits.
 fn shown(candidates: &str, payload: &str) -> String {

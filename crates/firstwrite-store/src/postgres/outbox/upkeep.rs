@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::StoreError;
+use firstwrite_core::encoding::as_i64;
 use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
 
 use super::parts::short_millis;
-use crate::encoding::as_i64;
 use crate::postgres::Shared;
 use crate::postgres::driver_error::corrupt;
 use crate::postgres::rows::column;

@@ -1,8 +1,8 @@
 //! The statements of handlers' transactions and their parameters, for both drivers.
 
+use firstwrite_core::encoding::encode_answers;
 use firstwrite_core::{Message, RecordId, Timestamp};
 
-use crate::encoding::encode_answers;
 use crate::postgres::columns::{At, Id, Values};
 use crate::postgres::history_loss::Trust;
 use crate::postgres::profiles::whole_millis;

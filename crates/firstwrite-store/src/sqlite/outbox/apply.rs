@@ -1,8 +1,9 @@
 //! Applies moves: checks the guard of each, and writes.
 
+use firstwrite_core::encoding::encode_outcome;
+use firstwrite_core::outbox::pending::Pending;
 use firstwrite_core::outbox::{
-    Becomes, ClaimStatus, HistoryRow, Kept, MessageNumber, MessageState, Move, MoveGuard,
-    PendingDraft, Tallies,
+    Becomes, ClaimStatus, HistoryRow, Kept, MessageNumber, MessageState, Move, MoveGuard, Tallies,
 };
 use firstwrite_core::{Outcome, RecordId, State, StoreError, StoreErrorKind, Timestamp};
 use rusqlite::{OptionalExtension, params};
@@ -10,9 +11,7 @@ use rusqlite::{OptionalExtension, params};
 use super::super::driver_error::Failure;
 use super::super::rows::{StoredRecord, find};
 use super::super::session::Session;
-use super::claim::skip;
-use crate::encoding::encode_outcome;
-use crate::pending::Pending;
+use crate::rows::skip;
 
 pub(super) const DOING: &str = "moving messages";
 
@@ -45,7 +44,7 @@ impl Session {
         let pending = match self.pending(step.number) {
             Ok(pending) => pending.filter(|pending| pending.is_under(step.guard, now)),
             Err(error) => {
-                skip(step.number.0, error)?;
+                skip(step.number.0, error, Failure::Batch)?;
                 None
             }
         };
@@ -55,16 +54,16 @@ impl Session {
         }
         let Some(pending) = pending else { return Ok(ClaimStatus::Lost) };
         let write = || match &step.becomes {
-            Becomes::Pending(draft) => self.put_moved(&pending, step.guard, draft, now),
+            Becomes::Pending(_) => self.put_moved(&pending, step, now),
             Becomes::Settled(_) => {
                 self.delete_pending(pending.number)?;
                 self.release_successor(&pending, now)
             }
-            Becomes::MaybeSent(draft) => self.update_pending(&pending.maybe_sent(draft, now)),
+            Becomes::MaybeSent(_) => self.update_pending(&pending.moved(&step.becomes, now)),
         };
         write().map_err(Failure::batch(DOING))?;
-        let state = step.becomes.state().unwrap_or(pending.state);
-        tallies.moved(&pending.destination, pending.state.tally(), state.tally());
+        let state = step.becomes.state().unwrap_or(pending.state());
+        tallies.moved(&pending.destination, pending.state().tally(), state.tally());
         if let Some(outcome) = &step.answer {
             self.replace_interim(pending.id, outcome, now)?;
         }
@@ -83,22 +82,16 @@ impl Session {
         if row.is_due(held, last.as_deref()) { self.put_delivery(row, now) } else { Ok(()) }
     }
 
-    fn put_moved(
-        &self,
-        pending: &Pending,
-        guard: MoveGuard,
-        draft: &PendingDraft,
-        now: Timestamp,
-    ) -> rusqlite::Result<()> {
-        let mut moved = pending.moved(draft, now);
+    fn put_moved(&self, pending: &Pending, step: &Move, now: Timestamp) -> rusqlite::Result<()> {
+        let mut moved = pending.moved(&step.becomes, now);
         // The message of a current claim is the oldest of its order.
-        if let MoveGuard::Idle(_) | MoveGuard::Dead(_) = guard
-            && draft.state == MessageState::Waiting
+        if let MoveGuard::Idle(_) | MoveGuard::Dead(_) = step.guard
+            && moved.state() == MessageState::Waiting
         {
             if let Some(key) = &pending.ordering_key
                 && self.oldest_under(&pending.destination, key)? != Some(pending.number)
             {
-                moved.due_at = None;
+                moved = moved.due(None);
             }
             self.notify();
         }

@@ -1,18 +1,18 @@
 //! Claims due messages under a lease: one range of an index for each destination.
 
+use firstwrite_core::encoding::as_i64;
+use firstwrite_core::outbox::pending::{Parts, Pending};
 use firstwrite_core::outbox::{
     ClaimRequest, Claimed, ClaimedMessage, Gate, MessageNumber, Receipt,
 };
-use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
+use firstwrite_core::{StoreError, Timestamp};
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::super::driver_error::{Failure, corrupt, definite};
 use super::super::rows::integer;
 use super::super::session::Session;
-use super::listing::MessageRow;
-use crate::encoding::as_i64;
-use crate::pending::rows::{parts, parts_columns, pending, pending_columns};
-use crate::pending::{NEVER_CLAIMED, Parts, Pending};
+use super::listing::{MessageRow, select};
+use crate::rows::{parts, parts_columns, pending, pending_columns, skip};
 
 const DOING: &str = "claiming messages";
 
@@ -30,14 +30,12 @@ impl Session {
         let now = self.now();
         let mut claimed = Claimed { messages: Vec::new(), now, closed: Vec::new() };
         for request in requests {
-            let (count_max, is_trial) = match self.gate(&request.destination, now)? {
-                Gate::Closed => {
-                    claimed.closed.push(request.destination.clone());
-                    continue;
-                }
-                Gate::Trial => (request.count_max.min(1), true),
-                Gate::Open => (request.count_max.min(CLAIMED_MAX), false),
+            let gate = self.gate(&request.destination, now)?;
+            let Some(count_max) = gate.room(request.count_max.min(CLAIMED_MAX)) else {
+                claimed.closed.push(request.destination.clone());
+                continue;
             };
+            let is_trial = gate == Gate::Trial;
             let taken_before = claimed.messages.len();
             for due in &self.due(request, count_max, now)? {
                 if claimed.messages.len() - taken_before == count_max {
@@ -78,7 +76,7 @@ impl Session {
         while let Some(row) = rows.next().map_err(Failure::batch(DOING))? {
             match pending(&MessageRow::new(row, (&self.connection, &self.dictionary)), 0) {
                 Ok(pending) => due.push(pending),
-                Err(error) => skip(integer(row, 0).unwrap_or_default(), error)?,
+                Err(error) => skip(integer(row, 0).unwrap_or_default(), error, Failure::Batch)?,
             }
         }
         Ok(due)
@@ -94,23 +92,22 @@ impl Session {
         let pending = due.claimed(nonce, now, request.lease_for);
         let parts = match self.parts(due) {
             Ok(parts) => parts,
-            Err(error) => return skip(pending.number.0, error).map(|()| None),
+            Err(error) => return skip(pending.number.0, error, Failure::Batch).map(|()| None),
         };
         self.update_pending(&pending).map_err(Failure::batch(DOING))?;
         Ok(Some(pending.carried(parts, (is_trial, now))))
     }
 
     fn parts(&self, due: &Pending) -> Result<Parts, StoreError> {
-        let failed = definite(DOING);
+        let had_claim = due.standing.fence.is_some();
+        let receipt =
+            if had_claim { self.receipt(due.number).map_err(definite(DOING))? } else { None };
         let sql =
             concat!("SELECT ", parts_columns!(), " FROM firstwrite_messages WHERE message = ?1");
-        let mut query = self.connection.prepare_cached(sql).map_err(&failed)?;
-        let mut rows = query.query([due.number.0]).map_err(&failed)?;
-        let row = rows.next().map_err(&failed)?;
-        let row = row.ok_or_else(|| corrupt("a pending message is not there"))?;
-        let had_claim = due.fence != NEVER_CLAIMED;
-        let receipt = if had_claim { self.receipt(due.number).map_err(&failed)? } else { None };
-        parts(&MessageRow::new(row, (&self.connection, &self.dictionary)), receipt)
+        let read = |row: &MessageRow<'_>| parts(row, receipt.clone());
+        let names = (&self.connection, &self.dictionary);
+        let found = select(names, DOING, (sql, [due.number.0]), read)?.pop();
+        found.ok_or_else(|| corrupt("a pending message is not there"))
     }
 
     /// Returns the receipt of a message, if it was written down.
@@ -120,14 +117,4 @@ impl Session {
         let receipt = |row: &Row<'_>| Ok(Receipt { provider_id: row.get(0)? });
         self.connection.prepare_cached(sql)?.query_row([number.0], receipt).optional()
     }
-}
-
-/// Goes on without a message that cannot be read. Any other error ends the batch, of which something
-/// may have been written.
-pub(super) fn skip(number: i64, error: StoreError) -> Result<(), Failure> {
-    if error.kind() != StoreErrorKind::Corrupt {
-        return Err(Failure::Batch(error));
-    }
-    tracing::warn!(message = number, %error, "a message cannot be read");
-    Ok(())
 }

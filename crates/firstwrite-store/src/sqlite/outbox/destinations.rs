@@ -6,10 +6,10 @@ use firstwrite_core::outbox::{
 use firstwrite_core::{RecordId, StoreError, StoreErrorKind, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
-use super::super::driver_error::{Failure, definite, kind_of};
+use super::super::driver_error::{Failure, kind_of};
 use super::super::readers::View;
 use super::super::session::Session;
-use crate::pending::rows::destination;
+use crate::rows::destination;
 
 pub(super) const DOING: &str = "changing a destination";
 
@@ -148,9 +148,7 @@ impl Session {
 impl View {
     /// See [`firstwrite_core::outbox::Outbox::destinations`].
     pub(super) fn destinations(&self) -> Result<Vec<DestinationView>, StoreError> {
-        let failed = definite("listing destinations");
-        let mut query = self.connection.prepare_cached(ALL).map_err(&failed)?;
-        let rows = query.query([self.now().as_millis()]).map_err(&failed)?;
-        self.read(rows, |row| destination(row))
+        let now = self.now().as_millis();
+        self.all("listing destinations", ALL, [now], |row| destination(row))
     }
 }

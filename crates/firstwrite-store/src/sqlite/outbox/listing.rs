@@ -1,25 +1,23 @@
 //! Reads messages: bounded scans, and everything about one message.
 
+use firstwrite_core::encoding::as_i64;
 use firstwrite_core::outbox::{Among, MessageNumber, MessageStory, Scan, ScanPage, Scanned};
 use firstwrite_core::{StoreError, Tenant};
 use rusqlite::types::{Value, ValueRef};
-use rusqlite::{Connection, Row, Rows, params};
+use rusqlite::{Connection, Params, Row, params};
 
 use super::super::dictionary::Dictionary;
 use super::super::driver_error::{corrupt, definite};
 use super::super::readers::View;
 use super::super::rows::{blob, column, integer, text};
-use crate::encoding::as_i64;
-use crate::pending::rows::{
-    Columns, past, past_columns, scanned, source, view_columns, view_joins,
-};
+use crate::rows::{Columns, past, past_columns, scanned, source, view_columns, view_joins};
 
 /// Maximum number of rows that a message's history returns.
 const TOLD_MAX: i64 = 100;
 
 /// A row that is about a message.
 pub(in super::super) struct MessageRow<'r> {
-    row: &'r Row<'r>,
+    pub(in super::super) row: &'r Row<'r>,
     connection: &'r Connection,
     dictionary: &'r Dictionary,
 }
@@ -58,7 +56,6 @@ impl Columns for MessageRow<'_> {
 impl View {
     /// See [`firstwrite_core::outbox::Outbox::scan`].
     pub(super) fn scan(&self, scan: &Scan) -> Result<ScanPage, StoreError> {
-        let failed = definite("listing messages");
         let now = self.now();
         let (table, condition) = source(&scan.among, "?3");
         let sql = format!(
@@ -73,11 +70,8 @@ impl View {
             Among::Key(key) => Value::Text(key.clone()),
             Among::Everything | Among::Pending | Among::Unknown | Among::Dead => Value::Null,
         };
-        let row_max = as_i64(scan.row_max());
-        let mut select = self.connection.prepare_cached(&sql).map_err(&failed)?;
-        let given = params![scan.begin(), row_max, wanted, scan.contents_to];
-        let rows = select.query(given).map_err(&failed)?;
-        let messages = self.read(rows, |row| scanned(row))?;
+        let given = params![scan.begin(), as_i64(scan.row_max()), wanted, scan.contents_to];
+        let messages = self.all("listing messages", &sql, given, |row| scanned(row))?;
         Ok(ScanPage::new(messages, scan, now))
     }
 
@@ -86,7 +80,7 @@ impl View {
         &self,
         number: MessageNumber,
     ) -> Result<Option<MessageStory>, StoreError> {
-        let failed = definite("reading a message");
+        const DOING: &str = "reading a message";
         let now = self.now();
         let sql = concat!(
             "SELECT ",
@@ -94,36 +88,45 @@ impl View {
             ", m.content_type, m.payload, m.answers FROM (SELECT ?1 AS message) s",
             view_joins!()
         );
-        let mut select = self.connection.prepare_cached(sql).map_err(&failed)?;
-        let rows = select.query([number.0]).map_err(&failed)?;
-        let Some(Scanned { view: message, content }) = self.read(rows, |row| scanned(row))?.pop()
-        else {
-            return Ok(None);
-        };
+        let found = self.all(DOING, sql, [number.0], |row| scanned(row))?.pop();
+        let Some(Scanned { view: message, content }) = found else { return Ok(None) };
         let content = content.ok_or_else(|| corrupt("a message without its payload"))?;
         let sql = concat!(
             "SELECT ",
             past_columns!(),
             " FROM firstwrite_deliveries WHERE message = ?1 ORDER BY fence DESC LIMIT ?2"
         );
-        let mut select = self.connection.prepare_cached(sql).map_err(&failed)?;
-        let rows = select.query(params![number.0, TOLD_MAX]).map_err(&failed)?;
-        let mut deliveries = self.read(rows, |row| past(row))?;
+        let mut deliveries = self.all(DOING, sql, params![number.0, TOLD_MAX], |row| past(row))?;
         deliveries.reverse();
         let audits = self.audits(message.record)?;
         Ok(Some(MessageStory { message, content, deliveries, audits, now }))
     }
 
-    /// Reads every row.
-    pub(in super::super) fn read<T>(
+    /// Reads every row that `sql` selects.
+    pub(in super::super) fn all<T>(
         &self,
-        mut rows: Rows<'_>,
+        doing: &'static str,
+        sql: &str,
+        given: impl Params,
         read: impl Fn(&MessageRow<'_>) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
-        let mut all = Vec::new();
-        while let Some(row) = rows.next().map_err(definite("reading messages"))? {
-            all.push(read(&MessageRow::new(row, (&self.connection, &self.dictionary)))?);
-        }
-        Ok(all)
+        select((&self.connection, &self.dictionary), doing, (sql, given), read)
     }
+}
+
+/// Reads every row that `sql` selects.
+pub(super) fn select<T>(
+    (connection, dictionary): (&Connection, &Dictionary),
+    doing: &'static str,
+    (sql, given): (&str, impl Params),
+    read: impl Fn(&MessageRow<'_>) -> Result<T, StoreError>,
+) -> Result<Vec<T>, StoreError> {
+    let failed = definite(doing);
+    let mut query = connection.prepare_cached(sql).map_err(&failed)?;
+    let mut rows = query.query(given).map_err(&failed)?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next().map_err(&failed)? {
+        all.push(read(&MessageRow { row, connection, dictionary })?);
+    }
+    Ok(all)
 }

@@ -1,16 +1,15 @@
 //! The narrow row of a message that is neither delivered nor dropped: read whole, changed in memory,
 //! written whole. Nothing else writes to the file, so nothing moves in between.
 
+use firstwrite_core::encoding::encode_answers;
+use firstwrite_core::outbox::pending::Pending;
 use firstwrite_core::outbox::{MessageNumber, MessageState, Tallies, Tally};
 use firstwrite_core::{Message, StoreError, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
-use super::super::driver_error::definite;
 use super::super::session::Session;
-use super::listing::MessageRow;
-use crate::encoding::encode_answers;
-use crate::pending::Pending;
-use crate::pending::rows::{pending, pending_columns, rest_millis, state_number};
+use super::listing::{MessageRow, select};
+use crate::rows::{pending, pending_columns, rest_millis, state_number};
 
 impl Session {
     /// Writes a message with all that belongs to it.
@@ -100,17 +99,14 @@ impl Session {
 
     /// The row of one message, if it is still pending.
     pub(super) fn pending(&self, number: MessageNumber) -> Result<Option<Pending>, StoreError> {
-        let failed = definite("reading a message");
         let sql = concat!(
             "SELECT ",
             pending_columns!(),
             " FROM firstwrite_pending p WHERE p.message = ?1"
         );
-        let mut query = self.connection.prepare_cached(sql).map_err(&failed)?;
-        let mut rows = query.query([number.0]).map_err(&failed)?;
-        let row = rows.next().map_err(&failed)?;
-        let row = row.map(|row| MessageRow::new(row, (&self.connection, &self.dictionary)));
-        row.map(|row| pending(&row, 0)).transpose()
+        let names = (&self.connection, &self.dictionary);
+        let read = |row: &MessageRow<'_>| pending(row, 0);
+        Ok(select(names, "reading a message", (sql, [number.0]), read)?.pop())
     }
 
     pub(super) fn insert_pending(&self, pending: &Pending) -> rusqlite::Result<()> {
@@ -124,11 +120,11 @@ impl Session {
                 pending.id.as_bytes(),
                 pending.destination,
                 pending.ordering_key,
-                state_number(pending.state),
-                pending.due_at.map(Timestamp::as_millis),
-                pending.fence.as_u64().cast_signed(),
-                pending.delivery_count,
-                pending.lapse_count,
+                state_number(pending.state()),
+                pending.due_at().map(Timestamp::as_millis),
+                pending.fence().as_u64().cast_signed(),
+                pending.standing.delivery_count,
+                pending.standing.lapse_count,
             ])
             .map(drop)
     }
@@ -142,13 +138,13 @@ impl Session {
             .prepare_cached(sql)?
             .execute(params![
                 pending.number.0,
-                state_number(pending.state),
-                pending.due_at.map(Timestamp::as_millis),
-                pending.fence.as_u64().cast_signed(),
-                pending.claimed_at.map(Timestamp::as_millis),
-                pending.delivery_count,
-                pending.lapse_count,
-                pending.maybe_sent_at.map(Timestamp::as_millis),
+                state_number(pending.state()),
+                pending.due_at().map(Timestamp::as_millis),
+                pending.fence().as_u64().cast_signed(),
+                pending.standing.claimed_at.map(Timestamp::as_millis),
+                pending.standing.delivery_count,
+                pending.standing.lapse_count,
+                pending.standing.maybe_sent_at.map(Timestamp::as_millis),
                 pending.status,
                 pending.problem,
             ])

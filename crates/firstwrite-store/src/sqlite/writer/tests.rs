@@ -7,8 +7,8 @@ use rusqlite::Connection;
 use rusqlite::ffi;
 
 use super::super::schema;
-use super::super::store_clock::StoreClock;
 use super::*;
+use firstwrite_core::host_clock::StoreClock;
 
 fn session() -> Session {
     let connection = Connection::open_in_memory().unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::{Effect, OnConflict, OnLostAnswer, OnServerError, Policy, StateKind, Store};
-use firstwrite_store::{BreakerOptions, BreakerStore};
+use firstwrite_wrappers::{BreakerOptions, BreakerStore};
 use tokio::sync::Semaphore;
 
 use super::harness::{Door, World, advance, answer, id, paused_store, post};
