@@ -1,7 +1,7 @@
 //! Lines of the log that requests repeat: overload, a store that is away, an API that hangs up.
 
 use firstwrite_core::{RecordId, StoreError};
-use firstwrite_store::Seldom;
+use firstwrite_wrappers::Seldom;
 
 /// One for each line, of a layer. Each is written every ten seconds at the most; what is left out is at debug.
 #[derive(Debug, Default)]

@@ -2,13 +2,8 @@
 
 use std::sync::Arc;
 
-<<<<<<< HEAD:crates/firstwrite-store/tests/conformance/wrappers.rs
 use firstwrite_core::{BoxFuture, Store, Tenant};
-use firstwrite_store::{BreakerOptions, BreakerStore, MovingStore, SqliteStore};
-=======
-use firstwrite_core::{BoxFuture, Store};
 use firstwrite_store::SqliteStore;
->>>>>>> c-h18:crates/firstwrite-wrappers/tests/conformance/wrappers.rs
 use firstwrite_testkit::conformance::Report;
 use firstwrite_testkit::history::{HistoryOptions, check_store};
 use firstwrite_testkit::{Subject, WrappedSubject, conformance};
@@ -95,7 +90,7 @@ async fn a_sealed_sqlite_conforms() {
 #[cfg(feature = "sealed")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sealed_sqlite_conforms_for_principals_of_a_tenant_with_a_key_of_its_own() {
-    use firstwrite_store::{KeyRing, SealedStore, SealingKey};
+    use firstwrite_wrappers::{KeyRing, SealedStore, SealingKey};
 
     let acme = Tenant::new("acme").unwrap();
     let general = SealingKey::from_hex("k", &"0123456789abcdef".repeat(4)).unwrap();

@@ -94,7 +94,6 @@ async fn what_changes_no_key_and_other_services_are_let_in() {
     named.keep(&store, Changed::Refuse).await.unwrap();
 }
 
-
 /// The contract of a gateway with these settings of tenants, and these operations and whether they bind keys.
 fn configured(tenants: &str, operations: &[(&str, bool)]) -> Contract {
     let settings = toml::from_str(tenants).unwrap();
