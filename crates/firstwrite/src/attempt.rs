@@ -328,7 +328,7 @@ impl Attempt {
 
     /// The same with a mark of whose key it is, as messages of the outbox are sent with it: for handlers
     /// that call a provider themselves, where two tenants may share an account, and what a
-    /// [reconciliation](crate::reconcile) knows their calls by.
+    /// reconciliation knows their calls by.
     pub fn wire_key(&self, step: &str) -> Result<String, MessageError> {
         wire_key_of(self.record_id(), self.key(), step)
     }

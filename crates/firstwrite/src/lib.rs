@@ -73,14 +73,16 @@
 //! | **around any store** | |
 //! | `sealed` | `SealedStore`: outcomes encrypted at rest |
 //! | `redis-cache` | `CachedStore`: a cache of completed outcomes in Redis |
-//! | **destinations of messages** | |
+//! | **after the commit** | |
+//! | `outbox` | `worker::Deliver`, `carrier`, `reconcile`: deliver messages, and compare with what providers say |
+//! | **destinations of messages**, each with `outbox` | |
 //! | `http-destination` | `carrier::http`: HTTP APIs and webhooks |
 //! | `nats` | `carrier::nats`: NATS JetStream |
 //! | `rabbitmq` | `carrier::rabbitmq`: RabbitMQ, with publisher confirms |
 //! | `kafka` | `carrier::kafka`: Kafka, by librdkafka |
 //! | `redis-streams` | `carrier::redis_streams`: Redis streams |
 //! | **reconciliation** | |
-//! | `csv` | `reconcile`: a provider's records from CSV exports |
+//! | `csv` | `reconcile`: a provider's records from CSV exports; enables `outbox` |
 //!
 //! Features that begin with `_`, `crash-points` and `fuzzing` are private to this repository.
 //!
@@ -100,6 +102,7 @@ pub use firstwrite_core::{
 mod atomic;
 mod attempt;
 mod body;
+#[cfg(feature = "outbox")]
 pub mod carrier;
 mod coalesce;
 mod exchange;
@@ -114,8 +117,10 @@ mod lines;
 mod observe;
 pub mod outbox;
 mod policies;
+#[cfg(feature = "outbox")]
 mod probe;
 mod problems;
+#[cfg(feature = "outbox")]
 pub mod reconcile;
 mod reserved;
 mod respond;
@@ -141,6 +146,7 @@ pub use observe::{
     AdmitContext, Observer, RecordChange, RecordStep, RequestFinished, RequestResult,
 };
 pub use policies::{Operation, Policies, PolicyResolver};
+#[cfg(feature = "outbox")]
 pub use probe::ProbeForm;
 pub use respond::{
     ATTEMPT_TRACEPARENT, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_INTERIM, IDEMPOTENCY_OUTCOME,

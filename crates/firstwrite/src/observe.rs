@@ -89,6 +89,7 @@ pub struct RecordChange<'a> {
 
 /// Change of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RecordStep {
     /// It was created.
     Made,

@@ -1,8 +1,8 @@
 //! Messages of the outbox, for applications that look at them or carry them to destinations of their own.
 //!
-//! A handler writes a [`Message`](crate::Message) in its transaction; [`worker::Deliver`](crate::worker::Deliver)
-//! hands it to the [`Carrier`] of its destination, within the [`Terms`] of that destination.
-//! [`carrier`](crate::carrier) has the carriers that come with this crate.
+//! A handler writes a [`Message`](crate::Message) in its transaction; `worker::Deliver` hands it to
+//! the [`Carrier`] of its destination, within the [`Terms`] of that destination; `carrier` has the carriers that come
+//! with this crate. Both are of the feature `outbox`.
 
 pub use firstwrite_core::outbox::{
     Answers, Carrier, Claim, ClaimedMessage, Delivery, DestinationView, Ending, MESSAGES_KEPT_FOR,

@@ -15,14 +15,18 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+#[cfg(feature = "outbox")]
 mod deliver;
 mod reap;
+#[cfg(feature = "outbox")]
 mod reconcile;
 mod sweep;
 mod upkeep;
 
+#[cfg(feature = "outbox")]
 pub use deliver::{DELIVER_EVERY, Deliver, DeliverError, DeliveredCounts, Destination, SLOT_COUNT};
 pub use reap::{REAP_EVERY, REAP_LIMIT, reap_once};
+#[cfg(feature = "outbox")]
 pub use reconcile::{Account, RECONCILE_EVERY, RECONCILE_LOOK_EVERY, Reconcile};
 pub use sweep::{SWEEP_EVERY, SWEEP_LIMIT, sweep_once};
 pub use upkeep::{UPKEEP_EVERY, UPKEEP_LIMIT, upkeep_once};
@@ -132,19 +136,20 @@ impl Worker {
     }
 
     /// Starts delivering too.
+    #[cfg(feature = "outbox")]
     pub fn delivering(mut self, deliver: Deliver) -> Self {
         self.loops.push(tokio::spawn(deliver.run(self.stop.subscribe())));
         self
     }
 
     /// Starts reconciling too.
+    #[cfg(feature = "outbox")]
     pub fn reconciling(mut self, reconcile: Reconcile) -> Self {
         self.loops.push(tokio::spawn(reconcile.run(self.stop.subscribe())));
         self
     }
 
-    /// Takes one turn of every loop but delivering and reconciling: see [`Deliver::run_once`] and
-    /// [`Reconcile::run_once`].
+    /// Takes one turn of every loop but delivering and reconciling, which have a `run_once` of their own.
     pub async fn run_once(store: &dyn Store) -> Result<Turn, StoreError> {
         let swept = sweep_once(store, SWEEP_LIMIT).await?;
         let reaped = reap_once(store, REAP_LIMIT).await?;

@@ -138,8 +138,8 @@ pub(super) async fn run(
             Progress::Pulling(read) | Progress::Reading(read) => {
                 shown.show(read.theirs + read.ours);
             }
-            Progress::Compared(_) => {}
             Progress::Acting { done, .. } => shown.show(done),
+            Progress::Compared(_) | _ => {}
         };
         let report = reconcile_once(store, &**source, settings, window, &mut show)
             .await

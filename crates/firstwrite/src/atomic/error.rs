@@ -56,10 +56,57 @@ impl fmt::Display for ExtractorError {
     }
 }
 
-/// Returns the name of an extractor's type by the path at which it is public.
+/// Returns the name of an extractor's type by the paths at which applications find its parts: the root of this
+/// crate, and `store`.
 fn public(extractor: &str) -> String {
-    let atomic = extractor.replace("firstwrite::atomic::closure::", "firstwrite::");
-    atomic.replace("firstwrite::atomic::held::", "firstwrite::")
+    let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let mut name = String::new();
+    let mut rest = extractor;
+    while !rest.is_empty() {
+        let (path, after) = rest.split_at(rest.find(|c| !is_path(c)).unwrap_or(rest.len()));
+        let last = path.rsplit("::").next().unwrap_or(path);
+        match path.split("::").next() {
+            Some("firstwrite" | "firstwrite_core") => name.extend(["firstwrite::", last]),
+            Some("firstwrite_store") => name.extend(["firstwrite::store::", last]),
+            _ => name.push_str(path),
+        }
+        let (between, next) = after.split_at(after.find(is_path).unwrap_or(after.len()));
+        name.push_str(between);
+        rest = next;
+    }
+    name
 }
 
 impl std::error::Error for ExtractorError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fix_is_named_by_paths_that_can_be_written() {
+        let problem = ExtractorError::OtherStore {
+            layer: "firstwrite::atomic::held::Transaction<firstwrite_store::postgres::PostgresStore>",
+            handler: "firstwrite::atomic::closure::Atomic<firstwrite_store::sqlite::SqliteStore>",
+        };
+        assert_eq!(
+            problem.to_string(),
+            "the handler takes firstwrite::Atomic<firstwrite::store::SqliteStore>; behind this layer, take \
+             firstwrite::Transaction<firstwrite::store::PostgresStore>"
+        );
+        for (named, path) in [
+            ("firstwrite_core::memory::MemoryStore", "firstwrite::MemoryStore"),
+            ("app::stores::Own<(u8, firstwrite_core::memory::MemoryStore)>", "app::stores::Own<(u8, firstwrite::MemoryStore)>"),
+            ("", ""),
+        ] {
+            assert_eq!(public(named), path);
+        }
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn a_store_is_named_as_this_crate_exports_it() {
+        let path = public(std::any::type_name::<crate::Atomic<crate::store::SqliteStore>>());
+        assert_eq!(path, "firstwrite::Atomic<firstwrite::store::SqliteStore>");
+    }
+}

@@ -87,6 +87,7 @@ pub struct Read {
 
 /// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Progress {
     /// The source is being read.
     Pulling(Read),

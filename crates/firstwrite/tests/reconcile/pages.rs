@@ -175,7 +175,7 @@ async fn progress_is_told_from_page_to_page() {
         .iter()
         .filter_map(|progress| match progress {
             Progress::Pulling(read) => Some((read.pages, read.theirs)),
-            Progress::Reading(_) | Progress::Compared(_) | Progress::Acting { .. } => None,
+            Progress::Reading(_) | Progress::Compared(_) | Progress::Acting { .. } | _ => None,
         })
         .collect();
     assert_eq!(pages, [(1, 7), (2, 14), (3, 20)]);
