@@ -8,7 +8,7 @@ use http::header::{AUTHORIZATION, COOKIE, FORWARDED, HOST, TE};
 use http::request::Parts;
 
 use super::names::Names;
-use super::*;
+use super::{Calls, is_dropped_from_requests, Peer, X_FORWARDED_FOR, HeaderValue, X_FORWARDED_PROTO, host, IDEMPOTENCY_KEY, Calling, Forwarding};
 use crate::operations::Operations;
 use crate::stack::Lines;
 use crate::tenants::settings::{HeaderSettings, Source};

@@ -238,7 +238,7 @@ async fn of_limits(codes: &mut Codes) {
     let upstream = Upstream::start().await;
     let mut given = rules(&[&upstream]);
     let header = http::HeaderName::from_static("x-sent-at");
-    let age = AgeLimit { header, max: Duration::from_secs(60), signed: None };
+    let age = AgeLimit { header, max: Duration::from_mins(1), signed: None };
     let extras = OperationExtras { age: Some(age), ..OperationExtras::default() };
     given.operations = Arc::new(Operations::new(Policy::default(), extras));
     given.clock = || UNIX_EPOCH + Duration::from_hours(1);

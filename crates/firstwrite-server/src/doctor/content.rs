@@ -40,10 +40,7 @@ pub(super) async fn look(
         findings.push(Finding {
             code: "plain-fingerprints",
             severity: Severity::Warning,
-            what: match lacks_secret {
-                true => format!("the file sets no secret for the gateway's fingerprints; {looked}"),
-                false => looked,
-            },
+            what: if lacks_secret { format!("the file sets no secret for the gateway's fingerprints; {looked}") } else { looked },
             meaning: "a reader of the store can guess at request contents, such as card numbers, and check",
             next_step: "set `fingerprint_secrets` under [gateway], or [sealing]; in an application, \
                         IdempotencyLayer::secrets"

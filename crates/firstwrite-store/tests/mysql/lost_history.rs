@@ -125,7 +125,7 @@ async fn a_dump_is_noticed_on_a_connection_that_wrote_nothing_of_what_is_missing
         put_back(&database, dump);
         match how {
             "writer" => {
-                assert_history_lost(store.insert(&reserved("after", Fence::first(2))).await)
+                assert_history_lost(store.insert(&reserved("after", Fence::first(2))).await);
             }
             "handler" => assert_history_lost(store.begin(id("after")).await.map(drop)),
             "claim" => assert_history_lost(store.claim(&[request(9)], 1).await),

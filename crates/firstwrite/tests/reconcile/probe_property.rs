@@ -38,10 +38,7 @@ fn form(plant: Option<Plant>) -> ProbeForm {
     ProbeForm {
         list: Some(at("/data")),
         key: Some(at("/key")),
-        made: match is_planted(Plant::FailedIsMade) {
-            true => Made::All,
-            false => Made::by_status(at("/status"), &["paid"], &["failed"]),
-        },
+        made: if is_planted(Plant::FailedIsMade) { Made::All } else { Made::by_status(at("/status"), &["paid"], &["failed"]) },
         at: (!is_planted(Plant::OlderIsProof)).then(|| at("/at")),
         times: TimeForm::UnixMillis,
         empty_is_absent: is_planted(Plant::EmptyIsNo),

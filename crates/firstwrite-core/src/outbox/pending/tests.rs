@@ -6,7 +6,7 @@ use super::*;
 use crate::outbox::{MaybeSentDraft, PendingDraft};
 use crate::{Key, Tenant};
 
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_mins(1);
 
 fn at(millis: i64) -> Timestamp {
     Timestamp::from_millis(millis)

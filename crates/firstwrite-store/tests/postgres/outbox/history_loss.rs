@@ -128,7 +128,7 @@ const OLDER_COUNT: &str = "UPDATE %I.history SET sweeps = -1";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_loss_that_is_noticed_while_messages_are_marked_stays_open() {
     on_database(Way::Direct, &[], async |database| {
-        refuses_to_clear(&database, ANOTHER_LOSS, 2).await
+        refuses_to_clear(&database, ANOTHER_LOSS, 2).await;
     })
     .await;
 }
@@ -136,7 +136,7 @@ async fn a_loss_that_is_noticed_while_messages_are_marked_stays_open() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_older_copy_that_is_put_back_while_messages_are_marked_leaves_the_loss_open() {
     on_database(Way::Direct, &[], async |database| {
-        refuses_to_clear(&database, OLDER_COUNT, 1).await
+        refuses_to_clear(&database, OLDER_COUNT, 1).await;
     })
     .await;
 }
