@@ -303,8 +303,8 @@ impl Service<Request<RequestBody>> for Handler {
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let (calls, answers) = (Arc::clone(&self.calls), Arc::clone(&self.answers));
         let (mut parts, body) = request.into_parts();
-        forward::request(&mut parts, &calls);
-        forward::frame(&mut parts, &body, calls.upstreams.calling());
+        let is_framed = forward::request(&mut parts, &calls);
+        forward::frame(&mut parts, is_framed, &body, calls.upstreams.calling());
         let attempt = parts.extensions.remove::<Attempt>();
         let operation = parts.extensions.remove::<Operation>();
         let mark = calls.tracer.as_ref().filter(|_| attempt.is_some());

@@ -56,7 +56,7 @@ fn forwarded_to(target: &str, forwarding: Forwarding, headers: &[(&'static str, 
         clock: || std::time::UNIX_EPOCH,
         lines: crate::stack::Lines::default(),
     };
-    super::request(&mut parts, &calls);
+    let _is_framed = super::request(&mut parts, &calls);
     parts
 }
 
