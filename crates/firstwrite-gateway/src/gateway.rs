@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use firstwrite::{
-    ATTEMPT_TRACEPARENT, IdempotencyLayer, Operation, PolicyResolver, Tenant, TenantResolver,
+    ATTEMPT_TRACEPARENT, IdempotencyLayer, Operation, PolicyResolver, Seldom, Tenant,
+    TenantResolver,
 };
 use firstwrite_core::{Rejection, RejectionKind, Store};
 use http::request::Parts;
@@ -15,7 +16,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::body_budget;
+use crate::body_budget::SharedPermit;
 use crate::claim::Claim;
 use crate::forward::Names;
 use crate::operations::Operations;
@@ -225,7 +226,11 @@ pub(crate) fn stack(
     }
     layer = layer.secrets(rules.secrets);
     layer = layer.problem_base(problem_base.clone());
-    let whose = Whose { tenants: Arc::clone(&tenants), operations: Arc::clone(&operations) };
+    let whose = Whose {
+        tenants: Arc::clone(&tenants),
+        operations: Arc::clone(&operations),
+        no_room: Seldom::default(),
+    };
     layer = layer
         .policies(Shared(Arc::clone(&operations)))
         .map_err(|unusable| GatewayError::Policy(unusable.to_string()))?
@@ -278,6 +283,7 @@ struct Shared(Arc<Operations>);
 struct Whose {
     tenants: Arc<Tenants>,
     operations: Arc<Operations>,
+    no_room: Seldom,
 }
 
 impl PolicyResolver for Shared {
@@ -296,10 +302,7 @@ impl TenantResolver for Whose {
         let operation = request.extensions.get::<Operation>();
         let is_bound = operation
             .is_some_and(|operation| self.operations.extras(&operation.name).bound_to_principal);
-        // What its body takes up is the tenant's.
-        if let Some(share) = request.extensions.get::<body_budget::SharedPermit>() {
-            share.belongs_to(&identity.tenant);
-        }
+        hold_head(request, &identity.tenant, &self.no_room)?;
         if is_bound { identity.bound() } else { Ok(identity.tenant) }
     }
 
@@ -310,6 +313,7 @@ impl TenantResolver for Whose {
         if identity.is_anonymous() {
             return Err(Rejection::new(RejectionKind::TenantUnknown));
         }
+        hold_head(request, &identity.tenant, &self.no_room)?;
         let mut tenants = Vec::new();
         if self.operations.binds_keys()
             && let Ok(bound) = identity.bound()
@@ -319,6 +323,19 @@ impl TenantResolver for Whose {
         tenants.push(identity.tenant);
         Ok(tenants)
     }
+}
+
+/// Says that what a request takes up is the tenant's, its head to begin with, which needs room.
+fn hold_head(request: &Parts, tenant: &Tenant, no_room: &Seldom) -> Result<(), Rejection> {
+    let Some(share) = request.extensions.get::<SharedPermit>() else { return Ok(()) };
+    share.belongs_to(tenant);
+    if share.holds_head(request) {
+        return Ok(());
+    }
+    if let Some(left_out) = no_room.now() {
+        tracing::warn!(left_out, "requests take up all their room; one was refused by its head");
+    }
+    Err(Rejection::new(RejectionKind::Overloaded))
 }
 
 impl fmt::Debug for Gateway {

@@ -222,7 +222,7 @@ impl Stack {
         let idle_for_max = self.calls.upstreams.calling().idle_for_max;
         // Without a key, where it is optional, a body is passed on as it comes.
         let is_held = kind == Kind::Protected && parts.headers.contains_key(IDEMPOTENCY_KEY);
-        let body = if is_held && !body.is_end_stream() {
+        let body = if is_held {
             let share = self.bodies.share();
             parts.extensions.insert(Arc::clone(&share));
             RequestBody::held(body, idle_for_max, share)
@@ -262,13 +262,19 @@ impl Stack {
     }
 
     /// Answers what is asked of the gateway itself. No operation is looked for, and nothing is passed on.
-    async fn answer_itself(&self, parts: request::Parts, body: Incoming) -> Response<ResponseBody> {
+    async fn answer_itself(
+        &self,
+        mut parts: request::Parts,
+        body: Incoming,
+    ) -> Response<ResponseBody> {
         if !path::is_answered(parts.uri.path()) {
             let refused = Rejection::new(RejectionKind::NotFound);
             return closing(self.calls.refusal(&refused), parts.version);
         }
         let metrics = self.calls.metrics.as_deref();
         let _under_way = metrics.map(|metrics| metrics.under_way(Kind::Passed));
+        // Who waits for a status holds its head meanwhile.
+        parts.extensions.insert(self.bodies.share());
         let body = RequestBody::streamed(body, self.calls.upstreams.calling().idle_for_max);
         self.through(Request::from_parts(parts, body)).await
     }

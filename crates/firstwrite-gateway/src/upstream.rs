@@ -53,8 +53,8 @@ pub struct Calling {
     pub keep_alive: Duration,
     /// Unused connections kept for each server, by each thread that serves.
     pub idle_max: usize,
-    /// Bytes of protected bodies that are held at the same time, of all requests together, until they are
-    /// sent; who comes beyond is told to come back. As many again of answers that are gathered to be kept; what
+    /// Bytes of heads and bodies of protected requests that are held at the same time, of all together, until
+    /// they are sent; who comes beyond is told to come back. As many again of answers that are gathered to be kept; what
     /// comes beyond is passed on and not kept.
     pub held_bytes_max: usize,
     /// Attempts that are under way at the same time, of all clients together, where as many calls have room. An
