@@ -205,7 +205,8 @@ pub(crate) fn stack(
     rules: Rules,
     line: Option<Arc<dyn Line>>,
 ) -> Result<Stack, GatewayError> {
-    let upstreams = Arc::new(rules.callable()?.over(line));
+    let upstreams = rules.callable()?.for_verified(rules.tenants.verifies());
+    let upstreams = Arc::new(upstreams.over(line));
     let Rules { calling, forwarding, mut operations, tenants, observer, .. } = rules;
     let (metrics, tracer, clock) = (rules.metrics, rules.tracer, rules.clock);
     let (service_name, cors, problem_base) = (rules.service_name, rules.cors, rules.problem_base);
