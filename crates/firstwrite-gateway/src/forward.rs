@@ -242,17 +242,19 @@ pub(crate) fn check_key(headers: &HeaderMap, forwarded: ForwardedKey) -> Result<
 }
 
 /// Returns true if a key as [`Attempt::wire_key`] makes it for [`STEP`] stands somewhere in a value, however it
-/// is quoted.
+/// is quoted and in whatever case: an API may compare keys without it.
 fn has_derived(value: &HeaderValue) -> bool {
     let is_hex =
         |text: &[u8], length| text.len() == length && text.iter().all(u8::is_ascii_hexdigit);
     let is_derived = |text: &[u8]| {
         let Some(colon) = text.iter().rposition(|byte| *byte == b':') else { return false };
         let (front, back) = (&text[..colon], &text[colon + 1..]);
-        let is_of_step = front.strip_suffix(STEP.as_bytes()).is_some_and(|key| key.ends_with(b":"));
-        (is_hex(back, 16) && is_of_step) || (is_hex(front, 32) && back == STEP.as_bytes())
+        let is_step = |text: &[u8]| text.eq_ignore_ascii_case(STEP.as_bytes());
+        let is_of_step = front.rsplitn(2, |byte| *byte == b':').next().is_some_and(is_step)
+            && front.len() > STEP.len();
+        (is_hex(back, 16) && is_of_step) || (is_hex(front, 32) && is_step(back))
     };
-    value.as_bytes().split(|byte| b"\"\\,; \t".contains(byte)).any(is_derived)
+    value.as_bytes().split(|byte| b"\"'`\\,; \t".contains(byte)).any(is_derived)
 }
 
 /// The host that was asked for, wherever it was named.
