@@ -26,6 +26,7 @@ use crate::settings::{Listening, Rules};
 use crate::stack::{Calls, Lines, Stack};
 use crate::tenant_usage::{Counting, keep_counting};
 use crate::tenants::{Tenants, is_unverified};
+use crate::unprotected::Unprotected;
 use crate::upstream::{self, Line, Target, UpstreamError, Upstreams};
 use crate::worker_threads::WorkerThreads;
 
@@ -255,6 +256,7 @@ pub(crate) fn stack(
         tracer,
         clock,
         lines: Lines::default(),
+        unprotected: Unprotected::default(),
     };
     Ok(Stack::new(layer, calls))
 }

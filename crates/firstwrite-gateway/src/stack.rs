@@ -43,7 +43,7 @@ use crate::probe::{Found, Probe};
 use crate::tenants::Tenants;
 use crate::traces::Tracer;
 use crate::uncounted::Uncounted;
-use crate::unprotected::Unprotected;
+use crate::unprotected::{Passing, Unprotected};
 use crate::upstream::{AnswerBody, CallError, Caller, Upstreams};
 use crate::{grpc, head, path, traces, upgrade};
 use failures::broken_upload;
@@ -52,7 +52,6 @@ use failures::broken_upload;
 pub(crate) struct Stack {
     layer: IdempotencyLayer,
     calls: Arc<Calls>,
-    unprotected: Unprotected,
     uncounted: Uncounted,
     bodies: Arc<BodyBudget>,
     answers: Arc<BodyBudget>,
@@ -74,6 +73,7 @@ pub(crate) struct Calls {
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
     pub(crate) clock: fn() -> SystemTime,
     pub(crate) lines: Lines,
+    pub(crate) unprotected: Unprotected,
 }
 
 /// Log lines that strangers could repeat while an upstream is down.
@@ -101,14 +101,7 @@ impl Stack {
         let share = calling.tenant_part_of(bytes_max);
         let budget = || BodyBudget::new(bytes_max, share, calls.tenants.verifies());
         let (bodies, answers) = (budget(), budget());
-        Self {
-            layer,
-            calls: Arc::new(calls),
-            unprotected: Unprotected::default(),
-            uncounted: Uncounted::default(),
-            bodies,
-            answers,
-        }
+        Self { layer, calls: Arc::new(calls), uncounted: Uncounted::default(), bodies, answers }
     }
 
     pub(crate) fn calls(&self) -> &Arc<Calls> {
@@ -216,8 +209,6 @@ impl Stack {
             }
             self.uncounted.note(&parts.headers, &operation.policy);
             parts.extensions.insert(operation);
-        } else {
-            self.unprotected.note(&parts, &self.calls.operations);
         }
         let idle_for_max = self.calls.upstreams.calling().idle_for_max;
         // Without a key, where it is optional, a body is passed on as it comes.
@@ -313,6 +304,7 @@ impl Service<Request<RequestBody>> for Handler {
         forward::frame(&mut parts, is_framed, &body, calls.upstreams.calling());
         let attempt = parts.extensions.remove::<Attempt>();
         let operation = parts.extensions.remove::<Operation>();
+        let passing = operation.is_none().then(|| Passing::of(&parts, &calls.operations)).flatten();
         let mark = calls.tracer.as_ref().filter(|_| attempt.is_some());
         let mark = mark.and_then(|tracer| tracer.traceparent(&Span::current()));
         let span = traces::call(calls.tracer.as_ref(), &parts.method, &mut parts.headers);
@@ -328,6 +320,9 @@ impl Service<Request<RequestBody>> for Handler {
                 _ => Ok(response),
             });
             calls.count(&called, attempt.is_some());
+            if let (Some(passing), Ok(response)) = (&passing, &called) {
+                calls.unprotected.note(passing, response.status());
+            }
             let answered = match (called, attempt) {
                 (Ok(mut response), attempt) => {
                     let said = forward::effect(response.headers_mut());

@@ -77,5 +77,6 @@ fn calls() -> Option<Calls> {
         tracer: None,
         clock: || SystemTime::UNIX_EPOCH,
         lines: Lines::default(),
+        unprotected: crate::unprotected::Unprotected::default(),
     })
 }
