@@ -54,8 +54,8 @@ pub struct Calling {
     /// Unused connections kept for each server, by each thread that serves.
     pub idle_max: usize,
     /// Bytes of heads and bodies of protected requests that are held at the same time, of all together, until
-    /// they are sent; who comes beyond is told to come back. As many again of answers that are gathered to be kept; what
-    /// comes beyond is passed on and not kept.
+    /// they are sent; who comes beyond is told to come back. As many again of answers that are gathered to be
+    /// kept; what comes beyond is passed on and not kept.
     pub held_bytes_max: usize,
     /// Attempts that are under way at the same time, of all clients together, where as many calls have room. An
     /// attempt goes on when its client hangs up, so the number of connections is no limit to it. Where callers are
