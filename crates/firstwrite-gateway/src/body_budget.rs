@@ -1,7 +1,10 @@
-//! Bounds what is held at the same time, by all clients together, of the bodies of protected requests, and of
-//! the answers that are gathered to be kept: each has a cap of its own, but there can be many of them, and
+//! Bounds what is held at the same time, by all clients together, of the heads and bodies of protected requests,
+//! and of the answers that are gathered to be kept: each has a cap of its own, but there can be many of them, and
 //! they can be slow. The two are counted apart: a flood of requests, which are refused and may come again,
 //! keeps no answer from being kept.
+//!
+//! A head is held until its attempt begins or it is answered: a body may be long in coming, and who waits for a
+//! status has none. What follows of bodies holds for heads; a request's own head takes no room from its body.
 //!
 //! Any body gets room while less than half of it is taken. The next quarter is for tenants that hold no more
 //! than their share, and for small bodies; the last one for small bodies of such tenants. So neither one
@@ -14,6 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use firstwrite::Room;
 use firstwrite_core::Tenant;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue};
 
 use crate::tenants::is_unverified;
 
@@ -33,12 +38,13 @@ pub(crate) struct BodyBudget {
 #[derive(Debug, Default)]
 struct TenantBytes(AtomicUsize);
 
-/// Bytes that one body holds, until it is passed on or refused.
+/// Bytes that the head and body of one request hold, or one answer, until it is passed on or refused.
 #[derive(Debug)]
 pub(crate) struct BodyPermit {
     of: Arc<BodyBudget>,
     /// Known before the first byte is taken.
     tenant: OnceLock<(Tenant, Arc<TenantBytes>)>,
+    head: OnceLock<usize>,
     bytes: AtomicUsize,
 }
 
@@ -46,8 +52,10 @@ pub(crate) struct BodyPermit {
 const SMALL_BYTES: usize = 16 * 1024;
 /// Size that a request with the smallest body counts as.
 const BODY_BYTES_MIN: usize = 1024;
+/// Memory that a header takes up beside its name and value.
+const HEADER_BYTES: usize = 128;
 
-/// A part of a request, for as long as its body is there: a clone is in the request's extensions.
+/// A part of a request, for as long as it is held: a clone is in the request's extensions.
 pub(crate) type SharedPermit = Arc<BodyPermit>;
 
 impl BodyBudget {
@@ -60,8 +68,8 @@ impl BodyBudget {
     }
 
     pub(crate) fn share(self: &Arc<Self>) -> SharedPermit {
-        let (tenant, bytes) = (OnceLock::new(), AtomicUsize::new(0));
-        Arc::new(BodyPermit { of: Arc::clone(self), tenant, bytes })
+        let (tenant, head, bytes) = (OnceLock::new(), OnceLock::new(), AtomicUsize::new(0));
+        Arc::new(BodyPermit { of: Arc::clone(self), tenant, head, bytes })
     }
 
     /// Room for an answer to a request of `tenant`.
@@ -87,29 +95,44 @@ impl BodyPermit {
         });
     }
 
-    /// Takes room for `count` more bytes. Returns true if there was enough.
+    /// Takes room for the request's head, once. Returns true if there was enough.
+    pub(crate) fn holds_head(&self, head: &Parts) -> bool {
+        let count = head_bytes(head);
+        if self.head.set(count).is_err() {
+            return true;
+        }
+        self.take(count, 0, count <= SMALL_BYTES)
+    }
+
+    /// Takes room for `count` more bytes of the body. Returns true if there was enough.
     pub(crate) fn grow(&self, count: usize) -> bool {
         let before = self.bytes.fetch_add(count, Ordering::Relaxed);
         let after = before.saturating_add(count);
-        let more = counted(after) - counted(before);
-        if more == 0 {
-            return true;
+        match counted(after) - counted(before) {
+            0 => true,
+            more => self.take(more, self.head_bytes(), after <= SMALL_BYTES),
         }
-        let of_tenant = self
-            .tenant
-            .get()
-            .map_or(0, |(_, held)| held.0.fetch_add(more, Ordering::Relaxed).saturating_add(more));
-        let of_joint = self
-            .joint()
-            .map_or(0, |held| held.0.fetch_add(more, Ordering::Relaxed).saturating_add(more));
-        let of_all = self.of.bytes.fetch_add(more, Ordering::Relaxed).saturating_add(more);
+    }
+
+    /// `own` bytes that it has taken before do not count against it.
+    fn take(&self, more: usize, own: usize, is_small: bool) -> bool {
+        let taken = |held: &AtomicUsize| {
+            held.fetch_add(more, Ordering::Relaxed).saturating_add(more).saturating_sub(own)
+        };
+        let of_tenant = self.tenant.get().map_or(0, |(_, held)| taken(&held.0));
+        let of_joint = self.joint().map_or(0, |held| taken(&held.0));
+        let of_all = taken(&self.of.bytes);
         let share = self.of.tenant_bytes_max;
         let quarters = if of_joint > share {
             2
         } else {
-            2 + usize::from(of_tenant <= share) + usize::from(after <= SMALL_BYTES)
+            2 + usize::from(of_tenant <= share) + usize::from(is_small)
         };
         of_all <= self.of.bytes_max / 4 * quarters
+    }
+
+    fn head_bytes(&self) -> usize {
+        self.head.get().copied().unwrap_or_default()
     }
 
     /// Bytes of all whose share its tenant is in, if it is one of those.
@@ -121,7 +144,7 @@ impl BodyPermit {
 
 impl Drop for BodyPermit {
     fn drop(&mut self) {
-        let bytes = counted(*self.bytes.get_mut());
+        let bytes = counted(*self.bytes.get_mut()).saturating_add(self.head_bytes());
         self.of.bytes.fetch_sub(bytes, Ordering::Relaxed);
         if let Some(held) = self.joint() {
             held.0.fetch_sub(bytes, Ordering::Relaxed);
@@ -143,6 +166,15 @@ fn counted(bytes: usize) -> usize {
         0 => 0,
         bytes => bytes.checked_next_power_of_two().unwrap_or(bytes).max(BODY_BYTES_MIN),
     }
+}
+
+/// Returns the memory of a request's head.
+fn head_bytes(head: &Parts) -> usize {
+    let target = head.uri.path().len() + head.uri.query().map_or(0, str::len);
+    let header = |(name, value): (&HeaderName, &HeaderValue)| {
+        name.as_str().len() + value.len() + HEADER_BYTES
+    };
+    target + head.headers.iter().map(header).sum::<usize>()
 }
 
 #[cfg(test)]
@@ -191,6 +223,28 @@ mod tests {
         drop(first);
         assert!(large("umbrella").is_some(), "what is given back is free");
         drop((second, third));
+        assert_eq!(held.bytes.load(Ordering::Relaxed), 0);
+        assert!(held.tenants().is_empty());
+    }
+
+    fn head(bytes: usize) -> Parts {
+        let value = "x".repeat(bytes - HEADER_BYTES - "x-a".len() - "/".len());
+        http::Request::post("/").header("x-a", value).body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn a_head_is_held_once_and_takes_no_room_from_its_own_body() {
+        let held = BodyBudget::new(64 * KIB, 16 * KIB, false);
+        let one = share(&held, "acme");
+        for _ in 0..2 {
+            assert!(one.holds_head(&head(20 * KIB)));
+            assert_eq!(held.bytes.load(Ordering::Relaxed), 20 * KIB);
+        }
+        assert!(one.grow(32 * KIB), "half of it");
+        let other = share(&held, "acme");
+        assert!(!other.holds_head(&head(KIB)), "it is a tenant above its share");
+        assert!(share(&held, "globex").holds_head(&head(KIB)));
+        drop((one, other));
         assert_eq!(held.bytes.load(Ordering::Relaxed), 0);
         assert!(held.tenants().is_empty());
     }

@@ -94,8 +94,14 @@ pub struct Forwarding {
     pub trusted_proxies: Vec<Network>,
 }
 
-/// Makes a client's request one of ours to an upstream.
-pub(crate) fn request(parts: &mut Parts, calls: &Calls) {
+/// Tells whether a request says that a body follows, be it an empty one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IsFramed(bool);
+
+/// Makes a client's request one of ours to an upstream. Its own framing ends here, and is told.
+pub(crate) fn request(parts: &mut Parts, calls: &Calls) -> IsFramed {
+    let framings = [CONTENT_LENGTH, TRANSFER_ENCODING];
+    let is_framed = IsFramed(framings.iter().any(|name| parts.headers.contains_key(name)));
     let Calls { forwarding, tenants, names, .. } = calls;
     let host = host(parts);
     let peer = parts.extensions.remove::<Peer>();
@@ -122,14 +128,21 @@ pub(crate) fn request(parts: &mut Parts, calls: &Calls) {
     let target = parts.uri.path_and_query().filter(|target| target.as_str() != "/").cloned();
     parts.uri = Uri::from(target.unwrap_or_else(|| PathAndQuery::from_static("/")));
     parts.version = Version::HTTP_11;
+    is_framed
 }
 
-/// Says that a body of unknown length follows. Without a word, the client side of HTTP/1.1 takes it that GET
-/// and HEAD have none, and drops it.
-pub(crate) fn frame(parts: &mut Parts, body: &RequestBody, calling: &Calling) {
-    let is_unknown = body.size_hint().exact().is_none();
-    if matches!(parts.method, Method::GET | Method::HEAD) && is_unknown && !calling.http2 {
-        parts.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+/// Says that a body follows where the client side of HTTP/1.1 would not: it takes it that GET and HEAD have none
+/// unless its length is known, and sends no length with an empty one, which some servers refuse with 411.
+pub(crate) fn frame(parts: &mut Parts, is_framed: IsFramed, body: &RequestBody, calling: &Calling) {
+    let has_body_by_custom = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH);
+    match body.size_hint().exact() {
+        Some(0) if is_framed.0 || has_body_by_custom => {
+            parts.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        None if matches!(parts.method, Method::GET | Method::HEAD) && !calling.http2 => {
+            parts.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        Some(_) | None => {}
     }
 }
 
@@ -229,17 +242,19 @@ pub(crate) fn check_key(headers: &HeaderMap, forwarded: ForwardedKey) -> Result<
 }
 
 /// Returns true if a key as [`Attempt::wire_key`] makes it for [`STEP`] stands somewhere in a value, however it
-/// is quoted.
+/// is quoted and in whatever case: an API may compare keys without it.
 fn has_derived(value: &HeaderValue) -> bool {
     let is_hex =
         |text: &[u8], length| text.len() == length && text.iter().all(u8::is_ascii_hexdigit);
     let is_derived = |text: &[u8]| {
         let Some(colon) = text.iter().rposition(|byte| *byte == b':') else { return false };
         let (front, back) = (&text[..colon], &text[colon + 1..]);
-        let is_of_step = front.strip_suffix(STEP.as_bytes()).is_some_and(|key| key.ends_with(b":"));
-        (is_hex(back, 16) && is_of_step) || (is_hex(front, 32) && back == STEP.as_bytes())
+        let is_step = |text: &[u8]| text.eq_ignore_ascii_case(STEP.as_bytes());
+        let is_of_step = front.rsplitn(2, |byte| *byte == b':').next().is_some_and(is_step)
+            && front.len() > STEP.len();
+        (is_hex(back, 16) && is_of_step) || (is_hex(front, 32) && is_step(back))
     };
-    value.as_bytes().split(|byte| b"\"\\,; \t".contains(byte)).any(is_derived)
+    value.as_bytes().split(|byte| b"\"'`\\,; \t".contains(byte)).any(is_derived)
 }
 
 /// The host that was asked for, wherever it was named.

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use firstwrite::{
-    ATTEMPT_TRACEPARENT, IdempotencyLayer, Operation, PolicyResolver, Tenant, TenantResolver,
+    ATTEMPT_TRACEPARENT, IdempotencyLayer, Operation, PolicyResolver, Seldom, Tenant,
+    TenantResolver,
 };
 use firstwrite_core::{Rejection, RejectionKind, Store};
 use http::request::Parts;
@@ -15,7 +16,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::body_budget;
+use crate::body_budget::SharedPermit;
 use crate::claim::Claim;
 use crate::forward::Names;
 use crate::operations::Operations;
@@ -25,6 +26,7 @@ use crate::settings::{Listening, Rules};
 use crate::stack::{Calls, Lines, Stack};
 use crate::tenant_usage::{Counting, keep_counting};
 use crate::tenants::{Tenants, is_unverified};
+use crate::unprotected::Unprotected;
 use crate::upstream::{self, Line, Target, UpstreamError, Upstreams};
 use crate::worker_threads::WorkerThreads;
 
@@ -204,7 +206,8 @@ pub(crate) fn stack(
     rules: Rules,
     line: Option<Arc<dyn Line>>,
 ) -> Result<Stack, GatewayError> {
-    let upstreams = Arc::new(rules.callable()?.over(line));
+    let upstreams = rules.callable()?.for_verified(rules.tenants.verifies());
+    let upstreams = Arc::new(upstreams.over(line));
     let Rules { calling, forwarding, mut operations, tenants, observer, .. } = rules;
     let (metrics, tracer, clock) = (rules.metrics, rules.tracer, rules.clock);
     let (service_name, cors, problem_base) = (rules.service_name, rules.cors, rules.problem_base);
@@ -225,7 +228,11 @@ pub(crate) fn stack(
     }
     layer = layer.secrets(rules.secrets);
     layer = layer.problem_base(problem_base.clone());
-    let whose = Whose { tenants: Arc::clone(&tenants), operations: Arc::clone(&operations) };
+    let whose = Whose {
+        tenants: Arc::clone(&tenants),
+        operations: Arc::clone(&operations),
+        no_room: Seldom::default(),
+    };
     layer = layer
         .policies(Shared(Arc::clone(&operations)))
         .map_err(|unusable| GatewayError::Policy(unusable.to_string()))?
@@ -249,6 +256,7 @@ pub(crate) fn stack(
         tracer,
         clock,
         lines: Lines::default(),
+        unprotected: Unprotected::default(),
     };
     Ok(Stack::new(layer, calls))
 }
@@ -278,6 +286,7 @@ struct Shared(Arc<Operations>);
 struct Whose {
     tenants: Arc<Tenants>,
     operations: Arc<Operations>,
+    no_room: Seldom,
 }
 
 impl PolicyResolver for Shared {
@@ -296,10 +305,7 @@ impl TenantResolver for Whose {
         let operation = request.extensions.get::<Operation>();
         let is_bound = operation
             .is_some_and(|operation| self.operations.extras(&operation.name).bound_to_principal);
-        // What its body takes up is the tenant's.
-        if let Some(share) = request.extensions.get::<body_budget::SharedPermit>() {
-            share.belongs_to(&identity.tenant);
-        }
+        hold_head(request, &identity.tenant, &self.no_room)?;
         if is_bound { identity.bound() } else { Ok(identity.tenant) }
     }
 
@@ -310,6 +316,7 @@ impl TenantResolver for Whose {
         if identity.is_anonymous() {
             return Err(Rejection::new(RejectionKind::TenantUnknown));
         }
+        hold_head(request, &identity.tenant, &self.no_room)?;
         let mut tenants = Vec::new();
         if self.operations.binds_keys()
             && let Ok(bound) = identity.bound()
@@ -319,6 +326,19 @@ impl TenantResolver for Whose {
         tenants.push(identity.tenant);
         Ok(tenants)
     }
+}
+
+/// Says that what a request takes up is the tenant's, its head to begin with, which needs room.
+fn hold_head(request: &Parts, tenant: &Tenant, no_room: &Seldom) -> Result<(), Rejection> {
+    let Some(share) = request.extensions.get::<SharedPermit>() else { return Ok(()) };
+    share.belongs_to(tenant);
+    if share.holds_head(request) {
+        return Ok(());
+    }
+    if let Some(left_out) = no_room.now() {
+        tracing::warn!(left_out, "requests take up all their room; one was refused by its head");
+    }
+    Err(Rejection::new(RejectionKind::Overloaded))
 }
 
 impl fmt::Debug for Gateway {

@@ -43,7 +43,7 @@ use crate::probe::{Found, Probe};
 use crate::tenants::Tenants;
 use crate::traces::Tracer;
 use crate::uncounted::Uncounted;
-use crate::unprotected::Unprotected;
+use crate::unprotected::{Passing, Unprotected};
 use crate::upstream::{AnswerBody, CallError, Caller, Upstreams};
 use crate::{grpc, head, path, traces, upgrade};
 use failures::broken_upload;
@@ -52,7 +52,6 @@ use failures::broken_upload;
 pub(crate) struct Stack {
     layer: IdempotencyLayer,
     calls: Arc<Calls>,
-    unprotected: Unprotected,
     uncounted: Uncounted,
     bodies: Arc<BodyBudget>,
     answers: Arc<BodyBudget>,
@@ -74,6 +73,7 @@ pub(crate) struct Calls {
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
     pub(crate) clock: fn() -> SystemTime,
     pub(crate) lines: Lines,
+    pub(crate) unprotected: Unprotected,
 }
 
 /// Log lines that strangers could repeat while an upstream is down.
@@ -101,14 +101,7 @@ impl Stack {
         let share = calling.tenant_part_of(bytes_max);
         let budget = || BodyBudget::new(bytes_max, share, calls.tenants.verifies());
         let (bodies, answers) = (budget(), budget());
-        Self {
-            layer,
-            calls: Arc::new(calls),
-            unprotected: Unprotected::default(),
-            uncounted: Uncounted::default(),
-            bodies,
-            answers,
-        }
+        Self { layer, calls: Arc::new(calls), uncounted: Uncounted::default(), bodies, answers }
     }
 
     pub(crate) fn calls(&self) -> &Arc<Calls> {
@@ -216,13 +209,11 @@ impl Stack {
             }
             self.uncounted.note(&parts.headers, &operation.policy);
             parts.extensions.insert(operation);
-        } else {
-            self.unprotected.note(&parts, &self.calls.operations);
         }
         let idle_for_max = self.calls.upstreams.calling().idle_for_max;
         // Without a key, where it is optional, a body is passed on as it comes.
         let is_held = kind == Kind::Protected && parts.headers.contains_key(IDEMPOTENCY_KEY);
-        let body = if is_held && !body.is_end_stream() {
+        let body = if is_held {
             let share = self.bodies.share();
             parts.extensions.insert(Arc::clone(&share));
             RequestBody::held(body, idle_for_max, share)
@@ -262,13 +253,19 @@ impl Stack {
     }
 
     /// Answers what is asked of the gateway itself. No operation is looked for, and nothing is passed on.
-    async fn answer_itself(&self, parts: request::Parts, body: Incoming) -> Response<ResponseBody> {
+    async fn answer_itself(
+        &self,
+        mut parts: request::Parts,
+        body: Incoming,
+    ) -> Response<ResponseBody> {
         if !path::is_answered(parts.uri.path()) {
             let refused = Rejection::new(RejectionKind::NotFound);
             return closing(self.calls.refusal(&refused), parts.version);
         }
         let metrics = self.calls.metrics.as_deref();
         let _under_way = metrics.map(|metrics| metrics.under_way(Kind::Passed));
+        // Who waits for a status holds its head meanwhile.
+        parts.extensions.insert(self.bodies.share());
         let body = RequestBody::streamed(body, self.calls.upstreams.calling().idle_for_max);
         self.through(Request::from_parts(parts, body)).await
     }
@@ -303,10 +300,11 @@ impl Service<Request<RequestBody>> for Handler {
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let (calls, answers) = (Arc::clone(&self.calls), Arc::clone(&self.answers));
         let (mut parts, body) = request.into_parts();
-        forward::request(&mut parts, &calls);
-        forward::frame(&mut parts, &body, calls.upstreams.calling());
+        let is_framed = forward::request(&mut parts, &calls);
+        forward::frame(&mut parts, is_framed, &body, calls.upstreams.calling());
         let attempt = parts.extensions.remove::<Attempt>();
         let operation = parts.extensions.remove::<Operation>();
+        let passing = operation.is_none().then(|| Passing::of(&parts, &calls.operations)).flatten();
         let mark = calls.tracer.as_ref().filter(|_| attempt.is_some());
         let mark = mark.and_then(|tracer| tracer.traceparent(&Span::current()));
         let span = traces::call(calls.tracer.as_ref(), &parts.method, &mut parts.headers);
@@ -322,6 +320,9 @@ impl Service<Request<RequestBody>> for Handler {
                 _ => Ok(response),
             });
             calls.count(&called, attempt.is_some());
+            if let (Some(passing), Ok(response)) = (&passing, &called) {
+                calls.unprotected.note(passing, response.status());
+            }
             let answered = match (called, attempt) {
                 (Ok(mut response), attempt) => {
                     let said = forward::effect(response.headers_mut());

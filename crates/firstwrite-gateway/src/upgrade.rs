@@ -82,11 +82,11 @@ pub(crate) async fn pass(
     let leaving = request.extensions_mut().remove::<Leaving>();
     let (mut parts, body) = request.into_parts();
     let method = parts.method.clone();
-    forward::request(&mut parts, calls);
+    let is_framed = forward::request(&mut parts, calls);
     say(&mut parts.headers, token);
     let calling = calls.upstreams.calling();
     let body = RequestBody::streamed(body, calling.idle_for_max);
-    forward::frame(&mut parts, &body, calling);
+    forward::frame(&mut parts, is_framed, &body, calling);
     let request = Box::new(Request::from_parts(parts, body));
     let called = calls.upstreams.call(request, Caller::Passing).await;
     let mut response = match called {

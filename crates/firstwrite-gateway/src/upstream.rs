@@ -53,12 +53,13 @@ pub struct Calling {
     pub keep_alive: Duration,
     /// Unused connections kept for each server, by each thread that serves.
     pub idle_max: usize,
-    /// Bytes of protected bodies that are held at the same time, of all requests together, until they are
-    /// sent; who comes beyond is told to come back. As many again of answers that are gathered to be kept; what
-    /// comes beyond is passed on and not kept.
+    /// Bytes of heads and bodies of protected requests that are held at the same time, of all together, until
+    /// they are sent; who comes beyond is told to come back. As many again of answers that are gathered to be
+    /// kept; what comes beyond is passed on and not kept.
     pub held_bytes_max: usize,
     /// Attempts that are under way at the same time, of all clients together, where as many calls have room. An
-    /// attempt goes on when its client hangs up, so the number of connections is no limit to it.
+    /// attempt goes on when its client hangs up, so the number of connections is no limit to it. Where callers are
+    /// verified here, all others together have three quarters of them at the most.
     pub attempts_max: usize,
     /// Connections to upstreams at the same time. Half of them, or `attempts_max` and a few where that is less, are
     /// for attempts under keys and probes alone; the others bound the requests without protection that are under
@@ -149,6 +150,14 @@ impl Upstreams {
             return Err(UpstreamError("at least one upstream is needed".to_owned()));
         }
         Ok(Self { servers, turn: AtomicUsize::new(0), calling, room, line: None })
+    }
+
+    /// The same, with a quarter of the attempts for verified callers, if there are some.
+    pub(crate) fn for_verified(self, are_some_verified: bool) -> Self {
+        if !are_some_verified {
+            return self;
+        }
+        Self { room: self.room.with_quarter_for_verified(&self.calling), ..self }
     }
 
     /// The same, with calls that go over `line` instead of a network.

@@ -31,7 +31,7 @@ pub(crate) fn forwarded(request: Parts) {
     let mut sent = request;
     let Ok(address) = "192.0.2.7".parse() else { return };
     sent.extensions.insert(Peer::new(address, true, None));
-    super::request(&mut sent, calls);
+    let _is_framed = super::request(&mut sent, calls);
     let headers = &sent.headers;
     assert!(sent.uri.authority().is_none(), "a target of its own");
     assert_eq!(sent.uri.path(), before.uri.path(), "another path than was judged");
@@ -77,5 +77,6 @@ fn calls() -> Option<Calls> {
         tracer: None,
         clock: || SystemTime::UNIX_EPOCH,
         lines: Lines::default(),
+        unprotected: crate::unprotected::Unprotected::default(),
     })
 }

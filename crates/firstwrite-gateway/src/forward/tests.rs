@@ -55,8 +55,9 @@ fn forwarded_to(target: &str, forwarding: Forwarding, headers: &[(&'static str, 
         tracer: None,
         clock: || std::time::UNIX_EPOCH,
         lines: crate::stack::Lines::default(),
+        unprotected: crate::unprotected::Unprotected::default(),
     };
-    super::request(&mut parts, &calls);
+    let _is_framed = super::request(&mut parts, &calls);
     parts
 }
 

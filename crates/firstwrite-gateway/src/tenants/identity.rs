@@ -63,7 +63,7 @@ impl Identity {
         principal: Option<&str>,
     ) -> Result<Self, Reason> {
         // A principal is kept to what a tenant may be: it goes into the same logs and columns.
-        if principal.is_some_and(|principal| Tenant::new(principal).is_err()) {
+        if principal.is_some_and(|name| is_padded(name) || Tenant::new(name).is_err()) {
             return Err(Reason::NameInvalid);
         }
         let tenant = tenant(namespace, name)?;
@@ -84,13 +84,20 @@ pub(crate) fn is_unverified(tenant: &Tenant) -> bool {
 
 /// The tenant of this name, unless it is one of those that are made here.
 pub(crate) fn tenant(namespace: &str, name: &str) -> Result<Tenant, Reason> {
-    if name.is_empty() {
+    let full = format!("{namespace}{name}");
+    if name.is_empty() || is_padded(name) || is_padded(&full) {
         return Err(Reason::NameInvalid);
     }
-    let Ok(tenant) = Tenant::new(&format!("{namespace}{name}")) else {
+    let Ok(tenant) = Tenant::new(&full) else {
         return Err(Reason::NameInvalid);
     };
     if is_reserved(tenant.as_str()) { Err(Reason::NameReserved) } else { Ok(tenant) }
+}
+
+/// Returns true if a name begins or ends with white space, which parsers of HTTP take off a header's value: the API
+/// would be told of another tenant.
+fn is_padded(name: &str) -> bool {
+    name.trim() != name
 }
 
 /// Returns true if a name is one of those that are made here: a credential that could claim one would read the
@@ -138,6 +145,13 @@ mod tests {
         assert_eq!(tenant("", "a\nb"), Err(Reason::NameInvalid));
         assert_eq!(Identity::named("", "acme", Some("a\nb")), Err(Reason::NameInvalid));
         assert_eq!(Identity::named("", "acme", Some("")), Err(Reason::NameInvalid));
+        // HTTP takes it off a header's value, so that the API would see another tenant.
+        for padded in [" acme", "acme ", " ", "acme\u{a0}", "\u{3000}acme"] {
+            assert_eq!(tenant("corp:", padded), Err(Reason::NameInvalid), "{padded:?}");
+            assert_eq!(Identity::named("", "acme", Some(padded)), Err(Reason::NameInvalid));
+        }
+        assert_eq!(tenant(" corp:", "acme"), Err(Reason::NameInvalid));
+        assert_eq!(tenant("", "acme inc").unwrap().as_str(), "acme inc");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! system grants so many, and a client may begin a hundred calls on one connection of its own (HTTP/2).
 //!
 //! A part of the room is for attempts under keys alone, so that requests without protection, which anybody may
-//! send and never end, do not keep them from being made.
+//! send and never end, do not keep them from being made. Where some callers are verified, a quarter of the attempts
+//! is for them alone: all others together can be as many as they like, and take as long as the API does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::Calling;
+use crate::tenants::{is_unverified, owner};
 
 /// The party that a call is made for.
 #[derive(Clone, Copy, Debug)]
@@ -29,12 +31,18 @@ pub(crate) enum Caller<'a> {
 pub(super) struct Room {
     passing: Arc<Semaphore>,
     protected: Arc<Semaphore>,
+    /// Attempts of tenants that the gateway did not verify, where it verifies others.
+    unverified: Option<Arc<Semaphore>>,
     open: Arc<AtomicUsize>,
     open_max: usize,
 }
 
 /// The right to have one call under way.
-pub(crate) type CallPermit = OwnedSemaphorePermit;
+#[derive(Debug)]
+pub(crate) struct CallPermit {
+    _call: OwnedSemaphorePermit,
+    _unverified: Option<OwnedSemaphorePermit>,
+}
 
 /// One open connection.
 #[derive(Debug)]
@@ -46,20 +54,32 @@ impl Room {
         let protected = calling.protected_max().min(Semaphore::MAX_PERMITS);
         let passing = open_max.saturating_sub(protected).max(1);
         let permits = |count| Arc::new(Semaphore::new(count));
-        let open = Arc::default();
-        Self { passing: permits(passing), protected: permits(protected), open, open_max }
+        let (passing, protected) = (permits(passing), permits(protected));
+        Self { passing, protected, unverified: None, open: Arc::default(), open_max }
+    }
+
+    /// The same, with a quarter of the attempts for verified callers.
+    pub(super) fn with_quarter_for_verified(self, calling: &Calling) -> Self {
+        let seats_max = calling.seats_max().min(Semaphore::MAX_PERMITS);
+        let unverified_max = (seats_max - seats_max.div_ceil(4)).max(1);
+        Self { unverified: Some(Arc::new(Semaphore::new(unverified_max))), ..self }
     }
 
     /// Returns the right to make a call, if there is room for it. Attempts wait for it as long as for a
-    /// connection; what passes through does not, because it may wait for uploads that never end.
+    /// connection; what passes through does not, because it may wait for uploads that never end, nor do attempts
+    /// beyond those of unverified callers.
     pub(super) async fn permit(&self, caller: Caller<'_>, calling: &Calling) -> Option<CallPermit> {
-        match caller {
-            Caller::Passing => Arc::clone(&self.passing).try_acquire_owned().ok(),
+        let unverified = self.unverified.as_ref().filter(|_| caller.is_unverified());
+        let unverified =
+            unverified.map(|all| Arc::clone(all).try_acquire_owned()).transpose().ok()?;
+        let call = match caller {
+            Caller::Passing => Arc::clone(&self.passing).try_acquire_owned().ok()?,
             Caller::Attempt(_) | Caller::Probe => {
                 let permit = Arc::clone(&self.protected).acquire_owned();
-                timeout(calling.connect_within, permit).await.ok()?.ok()
+                timeout(calling.connect_within, permit).await.ok()?.ok()?
             }
-        }
+        };
+        Some(CallPermit { _call: call, _unverified: unverified })
     }
 
     /// Returns true if a further connection needs the place of one that is not used.
@@ -83,6 +103,11 @@ impl<'a> Caller<'a> {
             Self::Attempt(attempt) => Some(attempt),
             Self::Passing | Self::Probe => None,
         }
+    }
+
+    /// Returns true for an attempt of a tenant that the gateway did not verify.
+    fn is_unverified(self) -> bool {
+        self.attempt().is_some_and(|attempt| is_unverified(&owner(attempt.tenant())))
     }
 }
 

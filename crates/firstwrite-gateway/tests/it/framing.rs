@@ -3,6 +3,7 @@
 use tokio::io::AsyncWriteExt as _;
 
 use crate::client::{Client, ask, post};
+use crate::frames::{Came, END_HEADERS, END_STREAM, Frames, HEADERS, block, frame, put};
 use crate::gateway::{rules, start};
 use crate::upstream::{Script, Upstream, answer};
 
@@ -267,6 +268,44 @@ async fn the_body_of_a_wish_for_another_protocol_is_passed_on() {
     let seen = upstream.seen();
     assert_eq!((seen[0].text().as_str(), seen[0].all("upgrade")), ("whole", vec!["websocket"]));
     assert_eq!(seen[1].start, "GET /next HTTP/1.1");
+}
+
+/// An API that wants a length answers 411, which would be kept as the key's answer.
+#[tokio::test]
+async fn an_empty_body_has_a_length_where_a_body_is_usual_or_was_framed() {
+    let (upstream, gateway) = started().await;
+    let (length, chunks) =
+        ("content-length: 0\r\n\r\n", "transfer-encoding: chunked\r\n\r\n0\r\n\r\n");
+    let key = |framing: &str| format!("idempotency-key: k\r\n{framing}");
+    for (method, rest, expected) in [
+        ("POST", key(length), (vec!["0"], 0)),
+        ("POST", key(chunks), (vec!["0"], 0)),
+        ("POST", key("\r\n"), (vec!["0"], 0)),
+        ("PUT", length.to_owned(), (vec!["0"], 0)),
+        ("PUT", "\r\n".to_owned(), (vec!["0"], 0)),
+        ("PATCH", length.to_owned(), (vec!["0"], 0)),
+        ("PUT", chunks.to_owned(), (vec![], 1)),
+        ("DELETE", length.to_owned(), (vec!["0"], 0)),
+        ("DELETE", "\r\n".to_owned(), (vec![], 0)),
+        ("GET", length.to_owned(), (vec!["0"], 0)),
+        ("GET", "\r\n".to_owned(), (vec![], 0)),
+    ] {
+        let shown = format!("{method} {rest:?}");
+        let rest = rest.replace(": k", &format!(": k{}", upstream.seen().len()));
+        let request = format!("{method} /a HTTP/1.1\r\nhost: a\r\n{rest}");
+        assert_eq!(ask(gateway.address(), &request).await.status(), 201, "{shown}");
+        let seen = upstream.seen().pop().unwrap();
+        let found = (seen.all("content-length"), seen.all("transfer-encoding").len());
+        assert_eq!(found, expected, "{shown}");
+    }
+    let mut connection = Frames::connect(gateway.address()).await;
+    for (stream, fields) in [(1, &[][..]), (3, &[("content-length", "0")])] {
+        let head = block(&put(fields));
+        connection.send(&[&frame(HEADERS, END_STREAM | END_HEADERS, stream, &head)]).await;
+        assert_eq!(connection.came(stream).await, Came::Answer);
+        let seen = upstream.seen().pop().unwrap();
+        assert_eq!(seen.all("content-length"), ["0"], "{fields:?}");
+    }
 }
 
 #[tokio::test]

@@ -58,6 +58,11 @@ async fn a_key_that_the_gateway_could_have_derived_passes_nowhere() {
         "\"samekey:forward:457d83d01989d09e\"",
         "\"samekey:forward:457D83D01989D09E\";a=b",
         "457d83d01989d09e457d83d01989d09e:forward",
+        "samekey:FORWARD:457d83d01989d09e",
+        "samekey:Forward:457D83D01989D09E",
+        "457D83D01989D09E457D83D01989D09E:fOrWaRd",
+        "'samekey:forward:457d83d01989d09e'",
+        "\\samekey:forward:457d83d01989d09e\\",
         "a\r\nidempotency-key: b",
     ] {
         let refused = ask(&gateway, &format!("idempotency-key: {key}\r\n")).await;
