@@ -41,7 +41,8 @@ impl Rejection {
     const RETRY_AFTER_UNKNOWN: Duration = Duration::from_secs(30);
 
     /// The client sees in `differing` whether it is the same action.
-    const NAMED: &str = "Use a new key for a new request; to retry the first one, send it unchanged.";
+    const NAMED: &str =
+        "Use a new key for a new request; to retry the first one, send it unchanged.";
 
     const ONLY_AUTHORITY: &str = "Only the name of the service (its host or port) differs from the first request. If both \
          names lead to the same service, a new key would carry the action out twice: retry with the \
