@@ -53,6 +53,7 @@ pub use view::{
     Counted, DestinationView, MessagePage, MessageQuery, MessageState, MessageStory, MessageView,
     PastDelivery,
 };
+pub(crate) use wire_key::{WIRE_KEY_BYTES_MAX, is_hexadecimal};
 pub use wire_key::{is_wire_key, wire_key, wire_key_of};
 
 use crate::{BoxFuture, Fence, Message, Outcome, StoreError, Timestamp};

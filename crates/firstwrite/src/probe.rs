@@ -7,6 +7,7 @@
 pub(crate) mod list_end;
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 
 use firstwrite_core::reconcile::Rules;
 use firstwrite_core::{Pointer, Timestamp};
@@ -90,6 +91,8 @@ impl ProbeForm {
     /// is empty, [`Self::empty_is_absent`] is set, and everything else in the answer, its headers included, is
     /// known to be harmless.
     ///
+    /// The moment of the question is not known here: [`Self::find_between`] also refuses entries of the future.
+    ///
     /// Every other answer proves nothing: two entries under the key, a list of other entries, which may be
     /// one page of many, an empty page of many, or an entry that is not decided. The error says which.
     pub fn find<'a>(
@@ -98,6 +101,18 @@ impl ProbeForm {
         document: &'a Value,
         wire_key: &str,
         asked_at: Timestamp,
+    ) -> Result<Option<&'a Value>, Cow<'static, str>> {
+        self.find_between(headers, document, wire_key, asked_at..=Timestamp::from_millis(i64::MAX))
+    }
+
+    /// Returns the same, where `between` is the time from the request to the question: an entry that is dated later
+    /// than the question, by more than five minutes, has a wrong date and proves nothing.
+    pub fn find_between<'a>(
+        &self,
+        headers: &HeaderMap,
+        document: &'a Value,
+        wire_key: &str,
+        between: RangeInclusive<Timestamp>,
     ) -> Result<Option<&'a Value>, Cow<'static, str>> {
         let entries = match &self.list {
             None => std::slice::from_ref(document),
@@ -116,7 +131,7 @@ impl ProbeForm {
         let mut found = None;
         let mut passed_over = None;
         for entry in entries.iter().filter(is_ours) {
-            match self.standing(entry, asked_at)? {
+            match self.standing(entry, &between)? {
                 Standing::Made if found.is_some() => {
                     return Err("more than one entry has the key".into());
                 }
@@ -153,7 +168,11 @@ impl ProbeForm {
         Ok(())
     }
 
-    fn standing(&self, entry: &Value, asked_at: Timestamp) -> Result<Standing, &'static str> {
+    fn standing(
+        &self,
+        entry: &Value,
+        between: &RangeInclusive<Timestamp>,
+    ) -> Result<Standing, &'static str> {
         if let Made::ByStatus { status, .. } = &self.made {
             let status = entry.pointer(status.as_str()).and_then(Value::as_str);
             match self.made.is_made(status) {
@@ -169,7 +188,10 @@ impl ProbeForm {
                 _ => return Err("the entry with the key has no time"),
             };
             let made_at = self.times.parse(&text).ok_or("the entry's time cannot be read")?;
-            if made_at.plus(Rules::TOLERANCE) < asked_at {
+            if between.end().plus(Rules::TOLERANCE) < made_at {
+                return Err("the entry with the key is dated in the future");
+            }
+            if made_at.plus(Rules::TOLERANCE) < *between.start() {
                 return Ok(Standing::PassedOver(
                     "the entry with the key is older than the request",
                 ));
@@ -189,6 +211,7 @@ enum Standing {
 #[cfg(test)]
 mod tests {
     use std::sync::LazyLock;
+    use std::time::Duration;
 
     use serde_json::json;
 
@@ -318,6 +341,37 @@ mod tests {
         }
         let barely = json!([entry("paid", 999_700)]);
         assert_eq!(form.find(&NO_HEADERS, &barely, "k", NOW), Ok(Some(&barely[0])));
+    }
+
+    /// A provider that writes its local time as if it were UTC dates a payment of an earlier life after the request.
+    #[test]
+    fn an_entry_of_the_future_proves_nothing() {
+        let form = ProbeForm {
+            at: Some("/at".parse().unwrap()),
+            times: TimeForm::UnixSeconds,
+            ..form(Some(""), Some("/key"))
+        };
+        // The request was made at 1,000,000 s, and is asked about at 1,000,060 s.
+        let asked = NOW..=NOW.plus(Duration::from_mins(1));
+        let entry = |at: i64| json!([{"key": "k", "at": at}]);
+        let found = |entries: &Value| {
+            form.find_between(&NO_HEADERS, entries, "k", asked.clone()).map(|found| found.is_some())
+        };
+        assert_eq!(found(&entry(1_000_060)), Ok(true));
+        assert_eq!(found(&entry(1_000_360)), Ok(true));
+        for (entries, why) in [
+            (entry(1_000_361), "in the future"),
+            (entry(1_007_200), "in the future"),
+            (entry(999_000), "older"),
+            // Its date is wrong, so it may be another payment of this request.
+            (
+                json!([{"key": "k", "at": 1_000_001}, {"key": "k", "at": 1_007_200}]),
+                "in the future",
+            ),
+        ] {
+            let said = found(&entries).unwrap_err();
+            assert!(said.contains(why), "{entries}: {said}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::{Key, Message, MessageError, RecordId};
 
 /// Longest key that most destinations accept; also our own limit for clients.
-const WIRE_KEY_BYTES_MAX: usize = 255;
+pub(crate) const WIRE_KEY_BYTES_MAX: usize = 255;
 
 /// The key that goes over the wire: the derived key and a mark of whose it is.
 ///
@@ -42,7 +42,8 @@ pub fn is_wire_key(text: &str) -> bool {
         || (is_hexadecimal(front, 32) && Message::is_name(back))
 }
 
-fn is_hexadecimal(text: &str, length: usize) -> bool {
+/// Returns true if `text` is a number of this many hexadecimal digits, as ids are written.
+pub(crate) fn is_hexadecimal(text: &str, length: usize) -> bool {
     text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 

@@ -27,7 +27,8 @@ pub fn compare(ours: &[Ours], theirs: &[Theirs], sight: &Sight, rules: &Rules) -
     let mut verdicts = Vec::with_capacity(ours.len());
     for (index, our) in ours.iter().enumerate().filter(|(index, _)| matching.is_judged(*index)) {
         let Some((place, by)) = matching.counterpart(index) else {
-            let could_be_there = matching.has_possible(our, rules);
+            let could_be_there =
+                our.standing == Standing::InDoubt && matching.has_possible(our, rules);
             if let Some((class, action)) = unpaired(our, sight, rules, could_be_there) {
                 verdicts.push(Verdict { ours: Some(index), ..alone(class, action) });
             }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::Amount;
 use crate::outbox::{MessageNumber, MessageState};
-use crate::{RecordId, Timestamp};
+use crate::{RecordId, Tenant, Timestamp};
 
 /// An effect that the provider reports.
 #[derive(Clone, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub struct Ours {
     pub subject: Subject,
     /// The record it was asked for under.
     pub record: RecordId,
+    /// The tenant that it belongs to.
+    pub tenant: Tenant,
     /// The key that the provider was given.
     pub wire_key: String,
     /// Id that the provider gave it, if it reported one.

@@ -20,7 +20,7 @@ pub enum Contradiction {
     MissingThere,
     /// It says something else of an entry that it shares with our books.
     Differs,
-    /// It has an entry under a key that cannot be ours, which could be the absent one.
+    /// It has an entry under a key that is not known to be ours, which could be the absent one.
     ForeignKey,
     /// It gives one id to entries that differ in key or amount, so its ids name no payments.
     SharedId,
@@ -125,7 +125,7 @@ impl Contradiction {
             Self::MissingThere => "it lacks a delivery that arrived",
             Self::Differs => "it contradicts our books in another entry",
             Self::ForeignKey => {
-                "it has an entry that could be this one, under a key of another form"
+                "it has an entry that could be this one, under a key that is not known to be ours"
             }
             Self::SharedId => "two entries in it share an id",
             Self::NoMatch => "no entry in it matches ours by key or id",

@@ -88,7 +88,7 @@ impl HttpCarrier {
         }
         *request.headers_mut() = self.headers.clone();
         match exchange(&self.client, request, self.timeout, self.answer_bytes_max).await {
-            Ok(answer) => probe.read(&answer, &wire_key, message.created_at),
+            Ok(answer) => probe.read(&answer, &wire_key, message.created_at..=message.claimed_at),
             Err(failed) => Probed::Silent(failed.detail),
         }
     }

@@ -9,13 +9,16 @@
 //!    ([`SUCCESS`], [`END`]): these must be true.
 //! 3. False is harmless under the names of [`FALSE_IS_HARMLESS`].
 //! 4. A number is harmless under a name of [`COUNTS`] or [`PAGES`] if it is no greater than what was read.
-//! 5. A text or number is harmless under the names of [`DESCRIPTIVE`], unless it speaks of trouble.
+//! 5. A number or a single word is harmless under the names of [`DESCRIPTIVE`], unless it speaks of trouble or of a
+//!    part.
 //! 6. An object is harmless under the names of [`CONTAINERS`] if everything in it is.
-//! 7. Headers contradict the end that lead to a next page or count more than was read.
+//! 7. Headers contradict the end that lead to a next page, count more than was read, or have a name with one of
+//!    [`HEADER_PARTS`] in it that is not known; so do those of an old copy.
 
 use firstwrite_core::Pointer;
-use http::HeaderMap;
-use http::header::{CONTENT_RANGE, LINK};
+use firstwrite_core::reconcile::Rules;
+use http::header::{AGE, CONTENT_RANGE, LINK, WARNING};
+use http::{HeaderMap, HeaderName};
 use serde_json::Value;
 
 /// Names are compared in small letters, without anything but letters and digits, and without `is` before them.
@@ -107,18 +110,14 @@ const PAGING_PARTS: [&str; 13] = [
 /// Parts of texts and names that speak of trouble, also on a page that is not the last one.
 const TROUBLE_PARTS: [&str; 8] =
     ["error", "fail", "partial", "timeout", "timedout", "timed out", "incomplete", "warn"];
-/// Headers by which APIs count a list or lead to its next page, without `x` before them.
-const COUNT_HEADERS: [&str; 8] = [
-    "total",
-    "totalcount",
-    "totalitems",
-    "totalresults",
-    "totalrecords",
-    "paginationtotal",
-    "paginationtotalcount",
-    "paginationcount",
-];
-const PAGE_HEADERS: [&str; 2] = ["totalpages", "paginationtotalpages"];
+/// Parts of texts that speak of trouble or of a part of a list, with spaces for `_` and `-`.
+const PART_PHRASES: [&str; 8] =
+    ["truncat", "abort", "interrupt", "cut short", "cut off", "degrad", "stale", "only "];
+/// Headers by which APIs count a list, besides those of [`COUNTS`] and [`PAGES`], or lead to its next page, without
+/// `x` before them.
+const COUNT_HEADERS: [&str; 4] =
+    ["paginationtotal", "paginationtotalcount", "paginationcount", "wptotal"];
+const PAGE_HEADERS: [&str; 2] = ["paginationtotalpages", "wptotalpages"];
 const NEXT_HEADERS: [&str; 9] = [
     "hasmore",
     "hasnext",
@@ -130,6 +129,11 @@ const NEXT_HEADERS: [&str; 9] = [
     "continuationtoken",
     "mscontinuation",
 ];
+
+/// Parts of headers' names that can mean that a list goes on. The names that are known are above and in
+/// [`is_about_no_list`].
+const HEADER_PARTS: [&str; 8] =
+    ["total", "count", "page", "paginat", "next", "more", "truncat", "range"];
 
 /// The position of an answer in its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,18 +237,15 @@ impl ListAnswer<'_> {
             let plain = plain.strip_prefix('x').unwrap_or(&plain);
             let text = value.to_str().unwrap_or("?").trim();
             let is_content_range = name == CONTENT_RANGE;
+            let is_one_of = |names: &[&str]| names.contains(&plain);
             let (count, extent) = if is_content_range {
                 (text.rsplit('/').next().unwrap_or(text), &mut stated.items)
-            } else if COUNT_HEADERS.contains(&plain) {
+            } else if is_one_of(&COUNT_HEADERS) || is_one_of(&COUNTS) {
                 (text, &mut stated.items)
-            } else if PAGE_HEADERS.contains(&plain) {
+            } else if is_one_of(&PAGE_HEADERS) || is_one_of(&PAGES) {
                 (text, &mut stated.pages)
-            } else if NEXT_HEADERS.contains(&plain) && position == Position::End {
-                if !matches!(text, "" | "0" | "false" | "null") {
-                    return Err(format!("has a header {name} that leads to a next page"));
-                }
-                continue;
             } else {
+                check_header(name, plain, text, position)?;
                 continue;
             };
             match count.parse::<u64>() {
@@ -303,13 +304,61 @@ fn is_harmless(name: &str, value: &Value, position: Position, stated: &mut State
         Value::Bool(true) => is_one_of(&["livemode", "testmode"]),
         Value::Bool(false) => is_one_of(&FALSE_IS_HARMLESS),
         Value::Number(number) => number.as_f64() == Some(0.0) || is_one_of(&DESCRIPTIVE),
-        Value::String(text) => {
-            let describes = || !has_part(&text.to_ascii_lowercase(), &TROUBLE_PARTS);
-            text.is_empty() || (is_one_of(&DESCRIPTIVE) && describes())
-        }
+        Value::String(text) => text.is_empty() || (is_one_of(&DESCRIPTIVE) && describes(text)),
         Value::Array(items) => items.is_empty(),
         Value::Object(members) => members.is_empty(),
     }
+}
+
+/// Checks a header that counts nothing. `plain` is its name as names are compared.
+fn check_header(
+    name: &HeaderName,
+    plain: &str,
+    text: &str,
+    position: Position,
+) -> Result<(), String> {
+    if name == WARNING {
+        return Err("has a header warning".to_owned());
+    }
+    if name == AGE {
+        let is_young = text.parse().is_ok_and(|age: u64| age <= Rules::TOLERANCE.as_secs());
+        return is_young.then_some(()).ok_or_else(|| {
+            "has a header age: it is a copy, of more than five minutes ago".to_owned()
+        });
+    }
+    if matches!(text, "" | "0" | "false" | "null") || is_about_no_list(plain) {
+        return Ok(());
+    }
+    if NEXT_HEADERS.contains(&plain) && position == Position::End {
+        return Err(format!("has a header {name} that leads to a next page"));
+    }
+    let may_go_on = position == Position::End && has_part(plain, &HEADER_PARTS);
+    if may_go_on || plain.contains("partial") {
+        return Err(format!("has a header {name}, and its list may go on"));
+    }
+    Ok(())
+}
+
+/// Returns true for the names with one of [`HEADER_PARTS`] in them that say nothing of how long a list is.
+fn is_about_no_list(plain: &str) -> bool {
+    let is_account =
+        plain.contains("account") && !has_part(&plain.replace("account", ""), &HEADER_PARTS);
+    is_account
+        || plain.contains("ratelimit")
+        || matches!(plain, "acceptranges" | "perpage" | "pagesize")
+}
+
+/// Returns true if a text is a name or a version, which describes an answer: one word, and nothing in it speaks of
+/// trouble or of a part.
+fn describes(text: &str) -> bool {
+    let spaced = text.to_ascii_lowercase().replace(['_', '-'], " ");
+    let words: Vec<&str> = spaced.split(' ').collect();
+    let is_number = |word: &str| word.ends_with(|last: char| last.is_ascii_digit());
+    let counts = |words: &[&str]| is_number(words[0]) && words[1] == "of" && is_number(words[2]);
+    !text.contains(char::is_whitespace)
+        && !has_part(&text.to_ascii_lowercase(), &TROUBLE_PARTS)
+        && !has_part(&spaced, &PART_PHRASES)
+        && !words.windows(3).any(counts)
 }
 
 fn has_part(text: &str, parts: &[&str]) -> bool {

@@ -198,6 +198,7 @@ impl Reader<'_> {
         self.books.ours.push(Ours {
             subject: Subject::Message(view.number),
             record: view.record,
+            tenant: view.tenant,
             wire_key,
             provider_id: view.receipt.and_then(|receipt| receipt.provider_id),
             amount,
@@ -235,6 +236,7 @@ async fn records(
         ours.push(Ours {
             subject: Subject::Record(record.id),
             record: record.id,
+            tenant: record.tenant.clone(),
             wire_key: wire_key(&derived_key, record.id),
             provider_id: None,
             amount: None,

@@ -40,7 +40,8 @@ pub enum Made<P> {
     },
 }
 
-/// The texts of an entry, as a source was given them. Empty ones are as good as none.
+/// The texts of an entry, as a source was given them. Empty ones are as good as none, and so is a key that is white
+/// space, signs, zeros or a word such as `null`.
 #[derive(Clone, Copy, Default)]
 pub struct Texts<'t> {
     /// The provider's id.
@@ -98,7 +99,7 @@ impl Reading {
         if id.len() > ID_BYTES_MAX || id.contains(char::is_control) {
             return Err("its id is longer than 255 bytes, or has control characters in it");
         }
-        let key = given(texts.key);
+        let key = given(texts.key.filter(|text| !stands_for_none(text)));
         let currency = given(texts.currency);
         if currency.as_ref().is_some_and(|currency| currency.len() > CURRENCY_BYTES_MAX) {
             return Err("its currency is longer than 16 bytes");
@@ -119,6 +120,15 @@ impl Reading {
         let is_made = texts.is_made;
         Ok(Theirs { provider_id: id, key, amount, currency, at, is_made, raw })
     }
+}
+
+/// Returns true if a text in the place of a key names nothing: it has no letter and no digit but zeros, or is a word
+/// for nothing. An entry whose key were such a text would have a name, and nothing nameless is passed over.
+fn stands_for_none(text: &str) -> bool {
+    const WORDS: [&str; 5] = ["na", "null", "none", "nil", "undefined"];
+    let plain: String = text.chars().filter(|each| each.is_alphanumeric()).collect();
+    plain.chars().all(|each| each == '0')
+        || WORDS.iter().any(|word| plain.eq_ignore_ascii_case(word))
 }
 
 impl fmt::Debug for Texts<'_> {
@@ -223,6 +233,45 @@ mod tests {
         }
         for text in ["", "-1", "1.5", "99999999999999999999"] {
             assert_eq!(TimeForm::UnixSeconds.parse(text), None, "{text}");
+        }
+    }
+
+    /// Accounts write many things where there is no key.
+    #[test]
+    fn what_stands_for_no_key_is_none() {
+        let read = |key| {
+            let texts = Texts { id: Some("p"), key: Some(key), at: Some("0"), ..Texts::default() };
+            let reading = Reading { time: TimeForm::UnixSeconds, ..Reading::default() };
+            reading.entry(texts, Bytes::new()).unwrap().key
+        };
+        for text in [
+            "",
+            " ",
+            "\t",
+            "\u{a0}",
+            "\u{200b}",
+            "\u{feff} ",
+            "-",
+            "--",
+            "\u{2014}",
+            "N/A",
+            "n/a",
+            "null",
+            "None",
+            "NULL",
+            " nil ",
+            "undefined",
+            "0",
+            "\"\"",
+            "''",
+            "\"null\"",
+            "(none)",
+            "00000000-0000-0000-0000-000000000000",
+        ] {
+            assert_eq!(read(text), None, "{text:?}");
+        }
+        for text in ["7", "nullable", "order-0:charge:00000000000000a0", "no", "ü", " a", "-1"] {
+            assert_eq!(read(text).as_deref(), Some(text));
         }
     }
 

@@ -8,6 +8,7 @@
 mod delivery_task;
 mod destination_state;
 mod dispatcher;
+mod lives;
 
 use std::fmt;
 use std::sync::Arc;

@@ -9,14 +9,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use firstwrite::Timestamp;
 use firstwrite::reconcile::{Made, Paging, Rules, Source, Window};
-use firstwrite_core::RecordId;
-use firstwrite_core::outbox::MessageNumber;
+use firstwrite_core::outbox::{MessageNumber, wire_key};
 use firstwrite_core::reconcile::{
     Action, Class, Contradiction, Difference, MatchedBy, Ours, Sight, Standing, Subject, Theirs,
     Verdict, compare, distrust_future,
 };
+use firstwrite_core::{Key, RecordId, Tenant, Timestamp};
 use firstwrite_testkit::accounts::{Account, Entry, Status};
 
 use crate::fake_accounts::{Served, csv, http};
@@ -156,6 +155,7 @@ impl World {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut at = Timestamp::from_millis(1_800_000_000_000);
         let (mut ours, mut truths, mut ledger) = (Vec::new(), Vec::new(), Vec::new());
+        let tenant = Tenant::new("acme").expect("it is a name");
         let arrived_of_ten = random.u64(0..10);
         let pause_max = if random.bool() { 120 } else { 12 };
         let pay = |ledger: &mut Vec<Entry>, key: &str, amount, at, status| {
@@ -166,7 +166,9 @@ impl World {
         for number in 0..random.i64(1..20) {
             at = at.plus(minutes(random.u64(1..pause_max)));
             let long = "x".repeat(random.usize(0..12));
-            let key = format!("Order-{number}{long}:charge:0123456789abcdef");
+            let client_key = Key::new(&format!("Order-{number}{long}")).expect("it is a key");
+            let record = RecordId::of(&tenant, &client_key);
+            let key = wire_key(&format!("{}:charge", client_key.as_str()), record);
             let amount = [500, 701, 900][random.usize(0..3)];
             // An earlier life of the key, which its retention of a day ended: further back than any time
             // zone is away.
@@ -213,7 +215,8 @@ impl World {
             }
             let our = Ours {
                 subject: Subject::Message(MessageNumber(number)),
-                record: RecordId::from_bytes([7; 16]),
+                record,
+                tenant: tenant.clone(),
                 wire_key: key,
                 provider_id,
                 amount: Some(amount.to_string().parse().unwrap()),
@@ -249,8 +252,7 @@ impl World {
                 Kind::WithCurrency => our.currency = Some("EUR".to_owned()),
                 Kind::WithoutAmounts => our.amount = None,
                 Kind::Records => {
-                    our.record = RecordId::from_bytes([number; 16]);
-                    our.subject = Subject::Record(our.record);
+                    our.subject = Subject::Record(RecordId::from_bytes([number; 16]));
                     (our.amount, our.provider_id) = (None, None);
                 }
             }

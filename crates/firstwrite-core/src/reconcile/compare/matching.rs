@@ -1,13 +1,15 @@
 //! Matches entries: by wire key, then by the provider's id, then by amount and time where only two could be
 //! meant.
 
+mod spelling;
+
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::super::{Amount, Contradiction, MatchedBy, Ours, Rules, Standing, Theirs};
 use super::{is_older, sum_differences};
 use crate::Timestamp;
-use crate::outbox::is_wire_key;
+use spelling::{OurKeys, Spellings};
 
 /// Matches entries of both books. Indices are those of the slices passed in.
 #[derive(Debug)]
@@ -25,27 +27,21 @@ pub(super) struct Matching<'b> {
     is_shared: Vec<bool>,
     /// Entries of theirs without a key that are left over, and second effects under one of our keys.
     nameless: Leftovers<'b>,
-    /// Entries of theirs left over under a key that cannot be ours: cut, or the provider's own.
+    /// Entries of theirs left over under a key that is not known to be ours: mangled, or the provider's own.
     foreign: Leftovers<'b>,
     /// Entries of theirs whose id another one has too: their ids name no payments.
     has_shared_id: Vec<bool>,
     /// An entry of theirs bears a key of ours, and is of another amount or currency than anything that was asked
     /// for under it: it may have been made for another request.
     has_stranger: bool,
-    /// The keys of what is left of theirs, in small letters.
-    spelt_otherwise: HashSet<String>,
-    /// The keys and ids of what is left of theirs in which a wire key could stand: quoted, escaped, behind an
-    /// account's name. By the record's part of that wire key.
-    wrapped: HashMap<String, Vec<String>>,
+    /// Traces of our keys in the keys and ids of what is left of theirs.
+    spellings: Spellings,
     /// The times of entries of theirs that neither a key nor an id attributes to ours, in order.
     nameless_times: Vec<Timestamp>,
 }
 
 /// An account that dates its entries in another time zone is off by less.
 const ZONES: Duration = Duration::from_hours(24);
-
-/// Digits of a record's id in a wire key.
-const RECORD_PART: usize = 16;
 
 /// Leftover entries of theirs as far as they can be in the way of a proof: when the last one of each
 /// amount was.
@@ -81,8 +77,7 @@ impl<'b> Matching<'b> {
             foreign: Leftovers::default(),
             has_shared_id: vec![false; theirs.len()],
             has_stranger: false,
-            spelt_otherwise: HashSet::new(),
-            wrapped: HashMap::new(),
+            spellings: Spellings::default(),
             nameless_times: Vec::new(),
         };
         matching.leave_out_repetitions();
@@ -129,7 +124,7 @@ impl<'b> Matching<'b> {
     pub(super) fn has_possible(&self, our: &Ours, rules: &Rules) -> bool {
         self.nameless.could_be(our, rules)
             || self.foreign.could_be(our, rules)
-            || self.has_spelling_of(&our.wire_key)
+            || self.spellings.has(our)
     }
 
     /// Returns true if an entry without a name lies in the time in which `our` can stand in the account. Fees,
@@ -141,20 +136,8 @@ impl<'b> Matching<'b> {
         self.nameless_times.get(first).is_some_and(|at| *at <= last)
     }
 
-    /// Returns true if an entry that is left over has this key in other letters, its beginning, or the
-    /// key within other text. No other writer produces that by chance, whatever the amount and time.
-    fn has_spelling_of(&self, wire_key: &str) -> bool {
-        let wire_key = wire_key.to_ascii_lowercase();
-        let mut wrapped = record_parts(&wire_key).filter_map(|part| self.wrapped.get(part));
-        if wrapped.any(|texts| texts.iter().any(|text| text.contains(&wire_key))) {
-            return true;
-        }
-        let ends = wire_key.char_indices().skip(1).map(|(end, _)| end).chain([wire_key.len()]);
-        ends.into_iter().any(|end| self.spelt_otherwise.contains(&wire_key[..end]))
-    }
-
     /// Returns what the keys of entries have against the account: an entry in doubt could be there under the key
-    /// of another one of ours, or under one that cannot be ours.
+    /// of another one of ours, or under one that is not known to be ours.
     pub(super) fn contradiction(&self, rules: &Rules) -> Option<Contradiction> {
         if self.has_stranger {
             return Some(Contradiction::Differs);
@@ -162,10 +145,7 @@ impl<'b> Matching<'b> {
         if self.has_shared_id.contains(&true) {
             return Some(Contradiction::SharedId);
         }
-        let has_foreign = self.unmatched().into_iter().any(|index| {
-            let our = &self.ours[index];
-            our.standing == Standing::InDoubt && self.foreign.could_be(our, rules)
-        });
+        let has_foreign = self.in_doubt().any(|our| self.foreign.could_be(our, rules));
         has_foreign.then_some(Contradiction::ForeignKey)
     }
 
@@ -395,34 +375,34 @@ impl<'b> Matching<'b> {
         all.filter(|index| self.is_judged(*index) && self.counterparts[*index].is_none()).collect()
     }
 
+    /// The entries of ours in doubt that have no counterpart.
+    fn in_doubt(&self) -> impl Iterator<Item = &'b Ours> {
+        let ours = self.ours;
+        let unmatched = self.unmatched().into_iter().map(move |index| &ours[index]);
+        unmatched.filter(|our| our.standing == Standing::InDoubt)
+    }
+
     fn sort_leftovers(&mut self) {
         let (mut nameless, mut foreign) = (Leftovers::default(), Leftovers::default());
-        let (mut spelt_otherwise, mut wrapped) = (HashSet::new(), HashMap::<_, Vec<_>>::new());
+        let mut our_keys = OurKeys::of(self.ours);
+        let mut spellings = Spellings::of(self.in_doubt());
         for place in self.left_over() {
             let their = &self.theirs[place];
-            for text in their.key.iter().chain([&their.provider_id]) {
-                let text = text.to_ascii_lowercase().replace("%3a", ":");
-                for part in record_parts(&text) {
-                    wrapped.entry(part.to_owned()).or_default().push(text.clone());
-                }
-            }
             match their.key.as_deref() {
-                None => nameless.add(their),
+                Some(key) if our_keys.has(key) => continue,
                 Some(key) => {
-                    let key = key.to_ascii_lowercase();
-                    if !is_wire_key(&key) {
-                        foreign.add(their);
-                    }
-                    spelt_otherwise.insert(key);
+                    foreign.add(their);
+                    spellings.add_key(key);
                 }
+                None => nameless.add(their),
             }
+            spellings.add_id(&their.provider_id);
         }
         // A second effect under a key of ours may have been made for another request.
         for place in self.further.values().flatten() {
             nameless.add(&self.theirs[*place]);
         }
-        (self.nameless, self.foreign) = (nameless, foreign);
-        (self.spelt_otherwise, self.wrapped) = (spelt_otherwise, wrapped);
+        (self.nameless, self.foreign, self.spellings) = (nameless, foreign, spellings);
     }
 }
 
@@ -430,12 +410,6 @@ fn identity(their: &Theirs) -> Identity<'_> {
     let Theirs { provider_id, key, amount, currency, at, .. } = their;
     let time = key.is_none().then_some(*at);
     (provider_id, key.as_deref(), amount.as_ref(), currency.as_deref(), time)
-}
-
-/// The parts of a text that could be the record's part of a wire key: runs of as many hexadecimal digits.
-fn record_parts(text: &str) -> impl Iterator<Item = &str> {
-    let runs = text.split(|c: char| !c.is_ascii_hexdigit());
-    runs.filter(|run| run.len() == RECORD_PART)
 }
 
 impl<'b> Leftovers<'b> {

@@ -10,8 +10,8 @@ use bytes::Bytes;
 
 use super::super::{Amount, Subject, Window, finding};
 use super::*;
-use crate::RecordId;
-use crate::outbox::MessageNumber;
+use crate::outbox::{MessageNumber, wire_key};
+use crate::{Key, RecordId, Tenant};
 
 const NOW: i64 = 100_000;
 
@@ -48,7 +48,8 @@ fn ours(text: &str) -> Ours {
     let minute: i64 = minute.parse().unwrap();
     Ours {
         subject: Subject::Message(MessageNumber(number.parse().unwrap())),
-        record: RecordId::from_bytes([7; 16]),
+        record: record_of(key),
+        tenant: tenant(),
         wire_key: name(key),
         provider_id: known(id),
         amount,
@@ -84,7 +85,19 @@ fn theirs(text: &str) -> Theirs {
 }
 
 fn name(key: &str) -> String {
-    if key.starts_with('k') { format!("{key}:charge:0123456789abcdef") } else { key.to_owned() }
+    if key.starts_with('k') {
+        wire_key(&format!("{key}:charge"), record_of(key))
+    } else {
+        key.to_owned()
+    }
+}
+
+fn tenant() -> Tenant {
+    Tenant::new("acme").unwrap()
+}
+
+fn record_of(key: &str) -> RecordId {
+    RecordId::of(&tenant(), &Key::new(key).unwrap())
 }
 
 fn known(text: &str) -> Option<String> {
@@ -231,7 +244,7 @@ fn nothing_is_absent_while_something_nameless_could_be_it() {
         (&["p1 x9 6EUR 500"], "absent, not arrived"),
         // Under a key that cannot be ours, or is ours in other letters.
         (&["p1 x9 5EUR 500"], "likely, found"),
-        (&["p1 K1:CHARGE:0123456789ABCDEF 6EUR 500"], "likely, found"),
+        (&[&format!("p1 {} 6EUR 500", name("k1").to_ascii_uppercase())], "likely, found"),
     ] {
         let told = told(&["1 k1 - 5EUR 500 doubt"], their, &sight(), &rules());
         assert_eq!(told[0], expected, "{their:?}");

@@ -1,6 +1,7 @@
 //! Asking a destination whether a message had its effect.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use firstwrite_core::codec::percent;
 use firstwrite_core::outbox::{Probed, Receipt};
@@ -108,8 +109,14 @@ impl Probe {
         self.settings.template.replace(PLACE, &percent::encode(wire_key)).parse()
     }
 
-    /// Reads the answer to the question about the message that was written at `asked_at` under `wire_key`.
-    pub(super) fn read(&self, answer: &Answer, wire_key: &str, asked_at: Timestamp) -> Probed {
+    /// Reads the answer to the question about a message under `wire_key`, where `between` is the time from its
+    /// writing to the question.
+    pub(super) fn read(
+        &self,
+        answer: &Answer,
+        wire_key: &str,
+        between: RangeInclusive<Timestamp>,
+    ) -> Probed {
         let ProbeSettings { form, id, .. } = &self.settings;
         match answer.status {
             status if form.says_absent(status) => Probed::NotHappened,
@@ -118,7 +125,7 @@ impl Probe {
                     Ok(document) => document,
                     Err(reason) => return silent(answer, reason),
                 };
-                match form.find(&answer.headers, &document, wire_key, asked_at) {
+                match form.find_between(&answer.headers, &document, wire_key, between) {
                     Ok(Some(entry)) => match id_at(entry, id) {
                         Some(id) => Probed::Happened(Receipt { provider_id: Some(id) }),
                         None => silent(answer, &format!("has no id at {:?}", id.as_str())),

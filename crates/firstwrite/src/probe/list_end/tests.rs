@@ -144,6 +144,42 @@ fn an_object_an_array_or_a_page_that_may_mean_more_contradicts_the_end() {
     }
 }
 
+/// A name that describes by default may stand over a text that says that the list is not whole.
+#[test]
+fn a_text_that_speaks_of_a_part_contradicts_the_end() {
+    for text in [
+        "results truncated",
+        "list-truncated",
+        "ResultsTruncated",
+        "aborted",
+        "partial_list",
+        "incomplete",
+        "cut short",
+        "cut_off",
+        "degraded",
+        "only first 100",
+        "only-the-first-100",
+        "first 100",
+        "100 of 250",
+        "items 1-100 of 250",
+        "100-of-250",
+        "stale",
+        "payments that were made",
+    ] {
+        for name in ["kind", "type", "object", "version", "account"] {
+            assert!(!ends(&json!({ name: text })), "{name}: {text}");
+            assert!(!ends(&json!({"meta": { name: text }})), "{name}: {text}");
+        }
+    }
+    for said in [
+        json!({"kind": "payments#list", "type": "list", "object": "payment.list"}),
+        json!({"url": "/v1/payments?limit=100&first=3", "self": "/a/b", "version": "2026-01-31"}),
+        json!({"account": "acct_7of9", "requestId": "a-of-b"}),
+    ] {
+        assert!(ends(&said), "{said}");
+    }
+}
+
 /// Names that affirm the end are true, or the list may go on.
 #[test]
 fn what_does_not_affirm_the_end_contradicts_it() {
@@ -182,6 +218,32 @@ fn headers_that_lead_on_or_count_more_contradict_the_end() {
         ("x-has-more", "true", false),
         ("x-ms-continuation", "c2", false),
         ("x-request-id", "7", true),
+        // Names that nobody listed.
+        ("x-wp-total", "3", false),
+        ("x-wp-totalpages", "2", false),
+        ("x-wp-totalpages", "1", true),
+        ("x-result-count", "3", false),
+        ("x-result-count", "0", true),
+        ("x-pagination", r#"{"TotalCount":3}"#, false),
+        ("x-page", "1", true),
+        ("x-page", "2", false),
+        ("x-per-page", "20", true),
+        ("x-prev-page", "", true),
+        ("x-prev-page", "1", false),
+        ("x-more-results", "yes", false),
+        ("x-more-results", "false", true),
+        ("x-next", "/q?page=2", false),
+        ("x-truncated", "true", false),
+        ("x-truncated", "false", true),
+        ("x-partial-content", "1", false),
+        ("x-range", "0-9", false),
+        ("accept-ranges", "bytes", true),
+        ("stripe-account", "acct_1", true),
+        ("x-ratelimit-count", "7", true),
+        ("warning", "110 - \"Response is Stale\"", false),
+        ("age", "300", true),
+        ("age", "301", false),
+        ("age", "old", false),
     ] {
         let name: HeaderName = header.parse().unwrap();
         let headers: HeaderMap = [(name, HeaderValue::from_static(value))].into_iter().collect();
@@ -205,6 +267,7 @@ fn a_page_in_the_middle_may_say_that_there_are_more_and_nothing_of_trouble() {
         (json!({"last_error": "x"}), false),
         (json!({"ok": false}), false),
         (json!({"shards": 3}), false),
+        (json!({"kind": "degraded"}), false),
     ] {
         let mut document = json!({"data": [1], "next": "c2"});
         document.as_object_mut().unwrap().extend(said.as_object().unwrap().clone());

@@ -7,12 +7,15 @@ use firstwrite_core::outbox::{
     Carrier, Claim, ClaimedMessage, Delivery, Ending, Load, Moment, Next, Probed, Receipt,
     Received, Settlement, Step, Terms, after_delivery, after_probe, given_back, next_step,
 };
-use firstwrite_core::{Timestamp, crash_point};
+use firstwrite_core::{Store, Timestamp, crash_point};
 use tokio::time::{Instant, timeout};
+
+use super::lives::whose_payment;
 
 /// A message that was claimed, and where it goes.
 #[derive(Debug)]
 pub(super) struct DeliveryTask {
+    pub(super) store: Arc<dyn Store>,
     pub(super) message: ClaimedMessage,
     pub(super) terms: Terms,
     pub(super) carrier: Arc<dyn Carrier>,
@@ -54,21 +57,21 @@ impl DeliveryTask {
         let began_at = Instant::now();
         let probed = timeout(self.terms.timeout, asking).await;
         let probed = probed.unwrap_or_else(|_| Probed::Silent("no answer in time".to_owned()));
+        let took = began_at.elapsed();
+        let was_told = matches!(probed, Probed::Happened(_) | Probed::NotHappened);
+        let probed = match probed {
+            Probed::Happened(receipt) => whose_payment(&*self.store, &self.message, receipt).await,
+            Probed::NotHappened | Probed::Silent(_) | Probed::NotThere(_) => probed,
+        };
         let moment = self.moment();
         let Some(next) = after_probe(&self.message, &self.terms, &probed, moment) else {
             return self.send(true).await;
         };
         let mut done = self.unsent(next);
-        match probed {
-            Probed::Happened(_) | Probed::NotHappened => {
-                done.load = Some(Load::Answered(began_at.elapsed()));
-                done.was_there = Some(true);
-            }
-            Probed::Silent(why) | Probed::NotThere(why) => {
-                done.load = Some(Load::Overloaded);
-                done.was_there = Some(false);
-                done.cause = format!("asked, and not told: {why}");
-            }
+        done.load = Some(if was_told { Load::Answered(took) } else { Load::Overloaded });
+        done.was_there = Some(was_told);
+        if let Probed::Silent(why) | Probed::NotThere(why) = probed {
+            done.cause = format!("asked, and not told: {why}");
         }
         done
     }

@@ -248,6 +248,7 @@ impl Dispatcher {
                 state.seen_in_use();
             }
             let task = DeliveryTask {
+                store: Arc::clone(&self.store),
                 message,
                 terms: state.destination.terms.clone(),
                 carrier: Arc::clone(&state.destination.carrier),

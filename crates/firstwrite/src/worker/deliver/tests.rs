@@ -112,6 +112,37 @@ async fn provider(store: &MemoryStore) -> DestinationView {
     all.into_iter().find(|view| view.name == "provider").unwrap()
 }
 
+/// A probe finds payments by the wire key, which is the same in every life of a key.
+#[tokio::test(start_paused = true)]
+async fn the_payment_of_another_message_under_the_key_proves_nothing() {
+    let paid = |id: &str| Receipt { provider_id: Some(id.to_owned()) };
+    for (second, found, state) in [
+        (Ending::Delivered(paid("pay_2")), "pay_2", MessageState::Waiting),
+        (Ending::Delivered(paid("pay_2")), "pay_1", MessageState::Delivered),
+        // The destination gave no id, or its answer was lost: the payment can be either one's.
+        (Ending::Delivered(Receipt { provider_id: None }), "pay_1", MessageState::Waiting),
+        (Ending::Unknown, "pay_2", MessageState::Waiting),
+        (Ending::Refused, "pay_1", MessageState::Delivered),
+    ] {
+        let (store, carrier) =
+            (store(), Arc::new(Scripted { can_be_asked: true, ..Scripted::default() }));
+        carrier.plan([Ending::Unknown, second.clone()]);
+        let terms = Terms { can_be_asked: true, ..Terms::default() };
+        let deliver = deliver(&store, terms, &carrier);
+        enqueue(&store, &["order-1"]).await;
+        deliver.run_once().await.unwrap();
+        // Only the first is due again at the end.
+        advance(Duration::from_secs(20)).await;
+        enqueue(&store, &["order-1"]).await;
+        deliver.run_once().await.unwrap();
+        advance(Duration::from_secs(15)).await;
+        carrier.probed.lock().unwrap().push_back(Probed::Happened(paid(found)));
+        deliver.run_once().await.unwrap();
+        assert_eq!(states(&store).await[0], state, "{second:?}, {found}");
+        assert_eq!(carrier.got().len(), 2, "{second:?}, {found}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_due_is_delivered_once() {
     let (store, carrier) = (store(), Arc::new(Scripted::default()));

@@ -130,6 +130,63 @@ fn a_key_within_other_text_is_not_overlooked() {
     }
 }
 
+/// Mangled on its way to the provider or back, a key may keep its end, and with it the form of a wire key.
+#[test]
+fn a_mangled_key_that_keeps_its_end_is_not_overlooked() {
+    let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
+    let customers = "long-customer-0123456789-order-7";
+    for (key, mangle) in [
+        ("shop&7", (|key| key.replace('&', "&amp;")) as fn(&str) -> String),
+        ("order\"7", |key| key.replace('"', "\\\"")),
+        ("order\"7", |key| key.replace('"', "\"\"")),
+        ("order\\7", |key| key.replace('\\', "\\\\")),
+        ("order+7", |key| key.replace('+', " ")),
+        ("order+7", |key| key.replace('+', "\\u002b")),
+        ("order-7", |key| key.to_ascii_uppercase()),
+        ("order-7", |key| format!("x{key}")),
+        ("order-7", |key| key.replace([':', '-'], "")),
+        (customers, |key| key[key.len() - 40..].to_owned()),
+        (customers, |key| key[1..].to_owned()),
+        (customers, |key| key[5..20].to_owned()),
+    ] {
+        let record = record_of(key);
+        let whole = wire_key(&format!("{key}:charge"), record);
+        let mangled = mangle(&whole);
+        assert_ne!(mangled, whole);
+        // Whatever its amount and time.
+        for entry in ["p1 - 5EUR 501", "p1 - 4.85EUR 400"] {
+            let doubt = Ours { record, wire_key: whole.clone(), ..ours(DOUBT) };
+            let here = [doubt, ours(b1), ours(a1)];
+            let there =
+                [theirs(b2), theirs(a2), Theirs { key: Some(mangled.clone()), ..theirs(entry) }];
+            let comparison = compare(&here, &there, &sight(), &rules());
+            assert_eq!(tell(&comparison.verdicts[0]), "likely, found", "{mangled} {entry}");
+        }
+    }
+}
+
+/// The mark of a key depends on its tenant and its head, so a key with another head and a mark that does not fit is
+/// none of ours, although it has the form of one.
+#[test]
+fn a_key_of_our_form_is_ours_only_with_its_own_mark() {
+    let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
+    let forged = "k7:charge:0123456789abcdef".to_owned();
+    let id_form = |id: RecordId| format!("{id}:charge");
+    for (key, amount, expected) in [
+        (name("k7"), "5EUR", "absent, not arrived"),
+        (name("k901").replace("charge", "refund"), "5EUR", "absent, not arrived"),
+        (id_form(record_of("k901")), "5EUR", "absent, not arrived"),
+        (forged.clone(), "5EUR", "likely, found"),
+        (forged, "4.85EUR", "absent, not arrived"),
+        (id_form(RecordId::from_bytes([9; 16])), "5EUR", "likely, found"),
+    ] {
+        let there = Theirs { key: Some(key.clone()), ..theirs(&format!("p7 - {amount} 501")) };
+        let here = [ours(DOUBT), ours(b1), ours(a1)];
+        let comparison = compare(&here, &[theirs(b2), theirs(a2), there], &sight(), &rules());
+        assert_eq!(tell(&comparison.verdicts[0]), expected, "{key} {amount}");
+    }
+}
+
 /// An export may begin at an entry that was asked for before the absent one, and end at one that was asked for after it:
 /// it is cut by its own dates.
 #[test]

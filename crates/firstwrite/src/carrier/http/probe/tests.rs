@@ -33,13 +33,13 @@ fn happened(id: &str) -> Probed {
 
 #[test]
 fn one_thing_is_there_or_not() {
-    assert_eq!(one().read(&answer(200, r#"{"id":"ch_1"}"#), "k", AT), happened("ch_1"));
-    assert_eq!(one().read(&answer(404, ""), "k", AT), Probed::NotHappened);
+    assert_eq!(one().read(&answer(200, r#"{"id":"ch_1"}"#), "k", AT..=AT), happened("ch_1"));
+    assert_eq!(one().read(&answer(404, ""), "k", AT..=AT), Probed::NotHappened);
     for (status, body) in
         [(200, "{}"), (200, "<html>"), (201, r#"{"id":"ch_1"}"#), (303, ""), (410, ""), (500, "")]
     {
         assert!(
-            matches!(one().read(&answer(status, body), "k", AT), Probed::Silent(_)),
+            matches!(one().read(&answer(status, body), "k", AT..=AT), Probed::Silent(_)),
             "{status} {body}"
         );
     }
@@ -51,22 +51,22 @@ fn a_status_that_is_not_stated_says_nothing() {
     let settings = ProbeSettings::one("https://a.test/{key}", "/id".parse().unwrap());
     let probe = Probe::new(settings).unwrap();
     for status in [204, 303, 410, 429, 500] {
-        let probed = probe.read(&answer(status, ""), "k", AT);
+        let probed = probe.read(&answer(status, ""), "k", AT..=AT);
         assert!(matches!(probed, Probed::Silent(_)), "{status}");
     }
     for status in [302, 401, 403, 404, 407] {
-        let probed = probe.read(&answer(status, ""), "k", AT);
+        let probed = probe.read(&answer(status, ""), "k", AT..=AT);
         assert!(matches!(probed, Probed::NotThere(_)), "{status}");
     }
-    assert!(matches!(list().read(&answer(404, ""), "k", AT), Probed::NotThere(_)));
-    assert_eq!(probe.read(&answer(200, r#"{"id":"ch_1"}"#), "k", AT), happened("ch_1"));
+    assert!(matches!(list().read(&answer(404, ""), "k", AT..=AT), Probed::NotThere(_)));
+    assert_eq!(probe.read(&answer(200, r#"{"id":"ch_1"}"#), "k", AT..=AT), happened("ch_1"));
 }
 
 #[test]
 fn a_list_is_empty_or_has_the_key_once() {
     let ours = r#"{"data":[{"id":"ch_0","key":"other"},{"id":"ch_1","key":"k"}]}"#;
-    assert_eq!(list().read(&answer(200, ours), "k", AT), happened("ch_1"));
-    assert_eq!(list().read(&answer(200, r#"{"data":[]}"#), "k", AT), Probed::NotHappened);
+    assert_eq!(list().read(&answer(200, ours), "k", AT..=AT), happened("ch_1"));
+    assert_eq!(list().read(&answer(200, r#"{"data":[]}"#), "k", AT..=AT), Probed::NotHappened);
     for (status, body) in [
         (200, "{}"),
         (200, r#"{"data":null}"#),
@@ -79,7 +79,7 @@ fn a_list_is_empty_or_has_the_key_once() {
         (200, "[]"),
         (500, r#"{"data":[]}"#),
     ] {
-        let probed = list().read(&answer(status, body), "k", AT);
+        let probed = list().read(&answer(status, body), "k", AT..=AT);
         assert!(matches!(probed, Probed::Silent(_)), "{status} {body}");
     }
 }
@@ -88,8 +88,8 @@ fn a_list_is_empty_or_has_the_key_once() {
 fn a_body_that_was_not_read_says_nothing() {
     for unread in [Unread::TooLong, Unread::BrokenOff, Unread::Late] {
         let answer = Answer { body: Err(unread), ..answer(200, "") };
-        assert!(matches!(list().read(&answer, "k", AT), Probed::Silent(_)));
-        assert!(matches!(one().read(&answer, "k", AT), Probed::Silent(_)));
+        assert!(matches!(list().read(&answer, "k", AT..=AT), Probed::Silent(_)));
+        assert!(matches!(one().read(&answer, "k", AT..=AT), Probed::Silent(_)));
     }
 }
 
