@@ -312,10 +312,10 @@ mod tests {
 
     /// Returns the state of a record; `None` if the key is free, with a note for clients that poll.
     async fn state(store: &MemoryStore, id: RecordId) -> Option<StateKind> {
-        match store.get(id).await.unwrap().expect("a record or a note stands").record.state {
-            State::Completed { outcome, .. } if outcome.is_release_note() => None,
-            state => Some(state.kind()),
-        }
+        let state = store.get(id).await.unwrap().expect("a record or a note stands").record.state;
+        let is_note =
+            matches!(&state, State::Completed { outcome, .. } if outcome.is_release_note());
+        (!is_note).then(|| state.kind())
     }
 
     /// A store whose clock the test turns.

@@ -284,8 +284,7 @@ async fn serve(settings: Settings) -> anyhow::Result<Exit> {
     let operator_claim = watch.claim()?;
     let mut signals = Signals::listen()?;
     let besides = other.as_ref().map(|(Other::From(url) | Other::To(url))| url.clone());
-    let leases = rules.operations.known().into_iter().map(|policy| policy.lease);
-    let lease_min = leases.min().unwrap_or(Policy::LEASE_DEFAULT);
+    let lease_min = lease_min(&rules);
     let wanted = Wanted { missing, other: besides, cache, lease_min };
     let opened = store::open(&store, wanted).await?;
     let accepted = if flags.accept_changed_keys { Changed::Accept } else { Changed::Refuse };
@@ -328,6 +327,12 @@ async fn serve(settings: Settings) -> anyhow::Result<Exit> {
     }
     worker.stop().await;
     Ok(Exit::Done)
+}
+
+/// Returns the shortest lease of the operations.
+fn lease_min(rules: &Rules) -> Duration {
+    let leases = rules.operations.known().into_iter().map(|policy| policy.lease);
+    leases.min().unwrap_or(Policy::LEASE_DEFAULT)
 }
 
 /// Says what else an operator should know of a start.
@@ -397,7 +402,8 @@ fn banner(
     targets: &[String],
     tenants_notes: &[String],
 ) -> String {
-    let notes: String = tenants_notes.iter().map(|note| format!("tenants: {note}\n")).collect();
+    let notes: String = 
+        tenants_notes.iter().fold(String::new(), |text, note| text + "tenants: " + note + "\n");
     format!(
         "listening on {scheme}://{}\nstore: {store}\nupstream: {}\n{notes}",
         gateway.address(),

@@ -108,7 +108,6 @@ pub(crate) struct Effect {
 
 /// Facts about an attempt that owned a record.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts, read by name")]
 pub(crate) struct AttemptBook {
     pub(crate) key: usize,
     pub(crate) era: u32,

@@ -82,7 +82,7 @@ pub(crate) async fn attempt(
             let work = attempt::run(call, exchange, lines);
             let ran = running.while_renewing(asked_at, work).await;
             firstwrite_core::crash_point!("handler-ended");
-            let Concluded { answer, ended, mut withdrawal } =
+            let Concluded { answer, ended, withdrawal } =
                 running.conclude(ran, &mut reply).await;
             // The attempt's own fence may be on an uncertain record, which stays. Where the key was released, an
             // earlier write under it that arrives now is nobody's.
@@ -91,15 +91,8 @@ pub(crate) async fn attempt(
             }
             lead.end(ended);
             reply.answered(answer);
-            if !strays.is_empty() {
-                let withdrawal = withdrawal
-                    .get_or_insert_with(|| Withdrawal::unbegun(request.id, Vec::new(), policy));
-                let others = strays.iter().filter(|stray| !withdrawal.fences.contains(stray));
-                let others: Vec<Fence> = others.copied().collect();
-                withdrawal.fences.extend(others);
-                withdrawal.strays.extend(strays);
-            }
-            if let Some(withdrawal) = withdrawal {
+            let unbegun = || Withdrawal::unbegun(request.id, Vec::new(), policy);
+            if let Some(withdrawal) = with_strays(withdrawal, strays, unbegun) {
                 shared.withdraw(withdrawal, policy.lease).await;
             }
             return;
@@ -124,6 +117,25 @@ pub(crate) async fn attempt(
     if let Some(withdrawal) = withdrawal {
         shared.withdraw(withdrawal, policy.lease).await;
     }
+}
+
+/// Adds fences that may still be written to what is withdrawn.
+fn with_strays(
+    withdrawal: Option<Withdrawal>,
+    strays: Vec<Fence>,
+    unbegun: impl FnOnce() -> Withdrawal,
+) -> Option<Withdrawal> {
+    if strays.is_empty() {
+        return withdrawal;
+    }
+    let mut withdrawal = withdrawal.unwrap_or_else(unbegun);
+    for stray in &strays {
+        if !withdrawal.fences.contains(stray) {
+            withdrawal.fences.push(*stray);
+        }
+    }
+    withdrawal.strays.extend(strays);
+    Some(withdrawal)
 }
 
 impl RunningReservation<'_> {

@@ -225,12 +225,14 @@ impl Names {
     }
 }
 
+type TypesByName = BTreeMap<String, Vec<(String, PublicName)>>;
+
 /// Lines of a list; those of implementations wait until it is known which types are public.
 struct Lines {
     names: Names,
     found: BTreeSet<String>,
     /// Public types, by name: the module that defines each, and its path and name for users.
-    types: BTreeMap<String, Vec<(String, PublicName)>>,
+    types: TypesByName,
     impls: Vec<Implementation>,
 }
 

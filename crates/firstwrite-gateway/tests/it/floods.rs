@@ -148,7 +148,8 @@ async fn answers_that_nobody_takes() {
 
 #[tokio::test]
 async fn an_answer_that_is_taken_in_small_windows_arrives_whole() {
-    let body: String = (0..10_000).map(|number| format!("{number:04}")).collect();
+    let numbers: Vec<String> = (0..10_000).map(|number| format!("{number:04}")).collect();
+    let body = numbers.concat();
     let upstream = Upstream::start().await;
     upstream.does(Script::Answer(answer("200 OK", "", &body)));
     let gateway = start(rules(&[&upstream])).await;

@@ -1,7 +1,6 @@
 //! The suite that defines a store, run on `SQLite`.
 #![cfg(feature = "sqlite")]
 #![expect(clippy::unwrap_used, reason = "what prepares a test may fail it")]
-#![expect(clippy::print_stdout, reason = "seeds, reports and what was skipped")]
 
 mod sqlite;
 

@@ -171,10 +171,12 @@ fn record(cell: Cell, on_lost_answer: OnLostAnswer) -> Record {
         CellState::Completed(answer) => kept_at(answer, NOW),
         CellState::Spent(answer) => kept_at(answer, SPENT_AT),
         CellState::Uncertain => State::Uncertain { since: NOW },
-        CellState::Freed => match Change::free_given_up() {
-            Change::Complete { outcome, retention } => State::completed(outcome, retention, NOW),
-            other => unreachable!("a note is kept as an outcome is, not as {other:?}"),
-        },
+        CellState::Freed => {
+            let Change::Complete { outcome, retention } = Change::free_given_up() else {
+                unreachable!("a note is kept as an outcome is")
+            };
+            State::completed(outcome, retention, NOW)
+        }
     };
     record
 }

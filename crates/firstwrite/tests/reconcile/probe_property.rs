@@ -46,16 +46,20 @@ fn form(plant: Option<Plant>) -> ProbeForm {
     }
 }
 
-/// What a probe says: the id of the payment, or that there is none; `None` if it is silent.
-fn said(document: &Value, our: &Ours, plant: Option<Plant>) -> Option<Option<String>> {
+/// Returns the id of the payment that a probe tells, or none if it says that there is none; fails if it is silent.
+fn said(
+    document: &Value,
+    our: &Ours,
+    plant: Option<Plant>,
+) -> Result<Option<String>, Cow<'static, str>> {
     let id = |entry: &Value| entry["id"].as_str().unwrap().to_owned();
     if plant == Some(Plant::ProbeBelievesFirst)
         && let Some(first) = document["data"].get(0)
     {
-        return Some(Some(id(first)));
+        return Ok(Some(id(first)));
     }
     let found = form(plant).find(&HeaderMap::new(), document, &our.wire_key, our.at);
-    found.ok().map(|entry| entry.map(id))
+    found.map(|entry| entry.map(id))
 }
 
 /// Returns true if what was said is wrong.
@@ -88,14 +92,14 @@ fn no_list_of_a_probe_causes_a_wrong_and_every_planted_rule_is_caught() {
                     let (from, until) = (our.at.minus(World::AGE_MAX), world.now);
                     let asked = Asked { from, until, cursor: None, now: world.now };
                     let document = serde_json::from_str(&account.page(&ledger, &asked)).unwrap();
-                    if let Some(said) = said(&document, our, None) {
+                    if let Ok(said) = said(&document, our, None) {
                         let is_wrong = is_wrong(said.as_deref(), our, *truth, &world.ledger);
                         assert!(!is_wrong, "{account:?}, seed {seed}: {said:?} of {our:?}");
                         right += 1;
                     }
                     for plant in Plant::ALL {
                         let said = said(&document, our, Some(plant));
-                        if said.is_some_and(|said| {
+                        if said.is_ok_and(|said| {
                             is_wrong(said.as_deref(), our, *truth, &world.ledger)
                         }) {
                             caught.insert(plant);

@@ -151,6 +151,7 @@ impl World {
         Self::of_messages(seed * 31 + 7).with(Kind::ALL[turn])
     }
 
+    #[expect(clippy::too_many_lines, reason = "a world in the order in which it is drawn")]
     fn of_messages(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut at = Timestamp::from_millis(1_800_000_000_000);
@@ -271,7 +272,9 @@ impl World {
     /// The account as these books compare it.
     fn compared(&self, mut theirs: Vec<Theirs>) -> Vec<Theirs> {
         if self.kind == Kind::WithCurrency {
-            theirs.iter_mut().for_each(|their| their.currency = Some("eur".to_owned()));
+            for their in &mut theirs {
+                their.currency = Some("eur".to_owned());
+            }
         }
         theirs
     }
@@ -366,6 +369,7 @@ fn statuses<P>(status: P) -> Made<P> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::too_many_lines, reason = "every account and every planted rule in turn")]
 async fn no_account_causes_a_wrong_and_every_planted_rule_is_caught() {
     let served = Served::start().await;
     let next = || Paging::Next("/next".parse().unwrap());

@@ -19,7 +19,7 @@ const SECRET: &[u8; 32] = b"thirty-two bytes of this target.";
 const HEADER: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
 const CLAIMS: &str = r#"{"iss":"https://id.example","aud":"api","exp":1800000600,"sub":"acme"}"#;
 /// The time at which tokens are looked at: ten minutes before the claims above end.
-const NOW: Duration = Duration::from_hours(500000);
+const NOW: Duration = Duration::from_hours(500_000);
 
 /// A token of a stranger: none is accepted but the genuine one, in its one spelling.
 pub(crate) fn jws(bytes: &[u8]) {

@@ -43,8 +43,10 @@ const TABLES: [&str; 2] = [
     "{ text = 'ea7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad a' }",
 ];
 
+type Source = (&'static str, &'static str, &'static [Row]);
+
 /// Kind, type of the settings, what every source of the kind needs, and the settings.
-const SOURCES: [(&str, &str, &[Row]); 6] = [
+const SOURCES: [Source; 6] = [
     ("single", "SingleSettings", &[]),
     (
         "authorization",

@@ -68,7 +68,6 @@ fn shared(one: &str, other: &str) -> Option<String> {
     loop {
         match (ones.next(), others.next()) {
             (None, None) => return Some(all.join("/")),
-            (None, Some(_)) | (Some(_), None) => return None,
             (Some(rest), Some(first)) | (Some(first), Some(rest)) if is_rest(rest) => {
                 all.push(first);
                 all.extend(ones.by_ref());
@@ -77,7 +76,7 @@ fn shared(one: &str, other: &str) -> Option<String> {
             }
             (Some(any), Some(text)) | (Some(text), Some(any)) if is_any(any) => all.push(text),
             (Some(text), Some(same)) if text == same => all.push(text),
-            (Some(_), Some(_)) => return None,
+            (Some(_), Some(_) | None) | (None, Some(_)) => return None,
         }
     }
 }
