@@ -30,6 +30,11 @@ const EMPTY_IS_NO: &str = "an empty list means that nothing happened, and what w
                            again; another account's token gets empty lists only: ask it once\n                \
                            about a key that was used";
 
+/// Text for destinations that recognise a key for as long as it lives.
+const NO_ROOM: &str = "dedupe_for is as long as a key lives, and runs from the delivery: a late one\n                \
+                       is remembered in the key's next life; make retention longer by the\n                \
+                       longest time that a message may wait";
+
 impl Settings {
     /// Plans every command that follows the file as its start does, and opens nothing: a file that holds
     /// here is refused by no start that is given the same flags.
@@ -85,7 +90,11 @@ impl Settings {
             [] => String::new(),
             names => format!("  probes        {}: {EMPTY_IS_NO}\n", names.join(", ")),
         };
-        Ok(Self { said: said + grpc.as_deref().unwrap_or_default() + &believing })
+        let tight = match &file.without_room_to_wait(destinations)?[..] {
+            [] => String::new(),
+            names => format!("  key lives     {}: {NO_ROOM}\n", names.join(", ")),
+        };
+        Ok(Self { said: said + grpc.as_deref().unwrap_or_default() + &believing + &tight })
     }
 }
 

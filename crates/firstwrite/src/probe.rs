@@ -71,6 +71,20 @@ impl ProbeForm {
         if self.harmless.iter().any(|place| place.as_str().is_empty()) {
             return Err("harmless: name places in the answer, such as \"/meta/took\"");
         }
+        let covers_list = |harmless: &Pointer| {
+            self.list.as_ref().is_some_and(|list| list_end::is_within(list, harmless))
+        };
+        if self.harmless.iter().any(covers_list) {
+            return Err("harmless: the list, and what it stands in, say whether it is whole");
+        }
+        let status = match &self.made {
+            Made::All => None,
+            Made::ByStatus { status, .. } => Some(status),
+        };
+        let places = [self.key.as_ref(), self.at.as_ref(), status];
+        if has_repetition(places) {
+            return Err("each of key, at and made.status is in a place of its own");
+        }
         Ok(())
     }
 
@@ -199,6 +213,15 @@ impl ProbeForm {
         }
         Ok(Standing::Made)
     }
+}
+
+/// Returns true if one place is given twice.
+pub(crate) fn has_repetition<const N: usize>(places: [Option<&Pointer>; N]) -> bool {
+    let given: Vec<&Pointer> = places.into_iter().flatten().collect();
+    given
+        .iter()
+        .enumerate()
+        .any(|(at, place)| given.iter().skip(at + 1).any(|other| place == other))
 }
 
 /// The weight of an entry under the key.

@@ -11,8 +11,7 @@ impl File {
     /// Refuses a destination that recognises a key for longer than the key lives here: a later request under
     /// the same key would be answered with the effect of the earlier one.
     pub(crate) fn check_lives(&self, destinations: &[Destination]) -> Result<(), UsageError> {
-        let lives = self.gateway.policies()?;
-        let shortest = lives.iter().map(key_life).min().unwrap_or(Policy::RETENTION_DEFAULT);
+        let shortest = self.shortest_life()?;
         match destinations.iter().find(|one| one.terms().dedupe_for > shortest) {
             None => Ok(()),
             Some(one) => Err(UsageError::new(format!(
@@ -21,6 +20,22 @@ impl File {
                 outlived(one.terms().dedupe_for, shortest)
             ))),
         }
+    }
+
+    /// Names the destinations that recognise a key for exactly as long as it lives here: their memory runs from the
+    /// delivery, so one that is late is remembered in the key's next life.
+    pub(crate) fn without_room_to_wait(
+        &self,
+        destinations: &[Destination],
+    ) -> Result<Vec<String>, UsageError> {
+        let shortest = self.shortest_life()?;
+        let tight = destinations.iter().filter(|one| one.terms().dedupe_for == shortest);
+        Ok(tight.map(|one| format!("destination {}", one.name())).collect())
+    }
+
+    fn shortest_life(&self) -> Result<Duration, UsageError> {
+        let lives = self.gateway.policies()?;
+        Ok(lives.iter().map(key_life).min().unwrap_or(Policy::RETENTION_DEFAULT))
     }
 }
 

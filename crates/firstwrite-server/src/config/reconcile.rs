@@ -448,6 +448,15 @@ impl LimitsSection {
 
 impl RecordsSection {
     fn scope(&self) -> Result<RecordScope, String> {
+        if let Some(name) = self.operations.iter().find(|name| with_method(name) != **name) {
+            let meant = with_method(name);
+            return Err(format!(
+                "records.operations: no request belongs to `{name}`; write {meant}"
+            ));
+        }
+        if self.operations.iter().any(String::is_empty) {
+            return Err("records.operations: an empty name has no request".to_owned());
+        }
         let status = self.status.unwrap_or(201);
         let status = StatusCode::from_u16(status).map_err(|error| format!("status: {error}"))?;
         let body = match &self.body {
@@ -473,6 +482,17 @@ impl RecordsSection {
             scope.retention.replay_for = retention;
         }
         Ok(scope)
+    }
+}
+
+/// The name of an operation as requests have it: a method in capitals, one space, a path. Names that applications
+/// made up stay as they are, but for white space around them.
+fn with_method(name: &str) -> String {
+    match name.trim().split_once(char::is_whitespace) {
+        Some((method, path)) if path.trim_start().starts_with('/') => {
+            format!("{} {}", method.to_ascii_uppercase(), path.trim_start())
+        }
+        _ => name.trim().to_owned(),
     }
 }
 

@@ -223,9 +223,7 @@ impl ListAnswer<'_> {
     }
 
     fn leads_to_declared(&self, path: &str) -> bool {
-        let leads_to =
-            |place: &str| place.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
-        self.declared().any(leads_to)
+        self.declared().any(|place| leads_to(path, place))
     }
 
     fn check_headers(&self, position: Position, stated: &mut StatedExtent) -> Result<(), String> {
@@ -257,6 +255,16 @@ impl ListAnswer<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns true if `place` stands within what stands at `path`.
+fn leads_to(path: &str, place: &str) -> bool {
+    place.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Returns true if `place` is `outer`, or stands within it.
+pub(crate) fn is_within(place: &Pointer, outer: &Pointer) -> bool {
+    place == outer || leads_to(outer.as_str(), place.as_str())
 }
 
 impl StatedExtent {

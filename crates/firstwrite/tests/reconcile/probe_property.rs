@@ -1,6 +1,7 @@
 //! Over seeded ledgers and accounts: a probe's list, whether or not the API knows the filter, never makes a payment
 //! of another request this one's, and never denies one that was made. Each rule, taken back, is caught.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use axum::http::HeaderMap;

@@ -15,8 +15,8 @@ pub(super) struct TermsSection {
     /// Time limit of a delivery, at most 10 minutes; with brokers, of connecting and again of the answer.
     /// Default: 30 s by HTTP, 10 s with brokers.
     pub(super) timeout: Option<Span>,
-    /// Time for which the destination recognises a key, at least `timeout`. Default: 1 h with Redis, otherwise not
-    /// at all.
+    /// Time for which the destination recognises a key, at least `timeout`. It runs from the delivery: `retention`
+    /// is longer by as much as a message may wait. Default: 1 h with Redis, otherwise not at all.
     pub(super) dedupe_for: Option<Span>,
     /// Declares that every refusal is the destination's answer under the key. Needs `dedupe_for`.
     #[serde(default)]

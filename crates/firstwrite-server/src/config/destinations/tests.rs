@@ -196,3 +196,19 @@ fn what_is_wrong_about_a_broker_is_refused() {
         assert!(!refused.contains("tok-secret"), "{refused}");
     }
 }
+
+/// A provider remembers a key from the delivery on.
+#[test]
+fn a_destination_without_room_for_a_wait_is_named() {
+    let file = |dedupe_for: &str| {
+        let destination = format!("kind = 'http'\nurl = 'https://b/'\ndedupe_for = '{dedupe_for}'");
+        format!("[gateway.default]\nretention = '48h'\n[destinations.bank]\n{destination}\n")
+    };
+    for (dedupe_for, named) in [("48h", vec!["destination bank".to_owned()]), ("47h", vec![])] {
+        let text = file(dedupe_for);
+        let parsed = File::parse(&text).unwrap();
+        let destinations = built(&text).unwrap();
+        let said = parsed.without_room_to_wait(&destinations).unwrap();
+        assert_eq!(said, named, "{dedupe_for}");
+    }
+}

@@ -199,6 +199,65 @@ const REFUSED: &[(Command, &str, &str)] = &[
     (DOCTOR, "[doctor]\nexpect_standby = 'two'", "standby"),
 ];
 
+/// Settings of a destination by HTTP that contradict each other or mean nothing, and a word of the refusal.
+const DESTINATION: &[(&str, &str)] = &[
+    ("success_statuses = '200-299,402'\nrefusal_statuses = '402'", "two meanings"),
+    ("retry_statuses = '409'\nrefusal_statuses = '409'", "two meanings"),
+    ("refusal_statuses = '200'", "two meanings"),
+    ("retry_statuses = '202,429'", "two meanings"),
+    ("refusal_statuses = '100-199'", "1xx"),
+    ("retry_statuses = '102'", "1xx"),
+    ("success_statuses = ''", "success_statuses"),
+    ("PROBE at = '/key'", "place of its own"),
+    ("PROBE at = '/id'", "place of its own"),
+    ("PROBE id = '/key'", "place of its own"),
+    ("PROBE made = { status = '/key', is = ['a'], not = ['b'] }", "place of its own"),
+    ("PROBE harmless = ['/data']", "harmless"),
+    ("PROBE list = '/a/data', harmless = ['/a']", "harmless"),
+];
+
+/// Fine settings of one.
+const FINE_DESTINATION: &[&str] = &[
+    "success_statuses = '200'\nrefusal_statuses = '202'",
+    "retry_statuses = '400'",
+    "refusal_statuses = ''",
+    "PROBE harmless = ['/datum', '/a/b']",
+];
+
+/// Returns the section with these lines; `PROBE` begins a probe with these settings instead of the usual ones.
+fn destination(lines: &str) -> String {
+    let lines = match lines.strip_prefix("PROBE ") {
+        None => lines.to_owned(),
+        Some(given) => {
+            let usual = [
+                ("list", "'/data'"),
+                ("key", "'/key'"),
+                ("id", "'/id'"),
+                ("at", "'/at'"),
+                ("made", "'all'"),
+            ];
+            let is_given = |name: &str| {
+                given.starts_with(&format!("{name} =")) || given.contains(&format!(", {name} ="))
+            };
+            let unset = usual.iter().filter(|(name, _)| !is_given(name));
+            let unset: String = unset.map(|(name, value)| format!("{name} = {value}, ")).collect();
+            format!("probe = {{ url = 'http://h/{{key}}', {unset}{given} }}")
+        }
+    };
+    format!("[destinations.d]\nkind = 'http'\nurl = 'http://h/'\n{lines}")
+}
+
+#[test]
+fn a_destination_that_contradicts_itself_is_refused() {
+    for (lines, word) in DESTINATION {
+        assert_refused(WORKER, &destination(lines), word);
+    }
+    for fine in FINE_DESTINATION {
+        let planned = planned(WORKER, &format!("{WHOLE}{}\n", destination(fine)));
+        assert!(planned.is_ok(), "{fine}: {planned:?}");
+    }
+}
+
 /// Operations that no request can belong to, each with the fix.
 const UNMATCHED: &[(&str, &str)] = &[
     ("put /accounts/{id}", "write PUT"),
@@ -268,6 +327,8 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
 /// A list that lacks only its place of the amount.
 const LIST: &str = "http = { url = 'http://h/', list = '/l', id = '/i', at = '/t', made = 'all', \
                     single_page = true }";
+const PAGED: &str =
+    "http = { url = 'http://h/?c={cursor}', list = '/l', id = '/i', at = '/t', made = 'all' }";
 const EXPORT: &str = "csv = { file = 'a.csv', id = 'i', at = 't', made = 'all' }";
 
 /// Settings of an account that could never take effect: the lines of its section, and a word of the refusal.
@@ -301,6 +362,16 @@ const ACCOUNT_WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("destination = 'd'\nEXPORT+key = 'i'", "a column of its own"),
     ("destination = 'd'\nLIST+allow_networks = ['8.8.8.0/24']", "is public"),
     ("destination = 'd'\nLIST+harmless = ['']", "/meta/took"),
+    ("destination = 'd'\nLIST+harmless = ['/l']", "harmless"),
+    ("destination = 'd'\nPAGED+next = '/n', harmless = ['/n']", "harmless"),
+    ("destination = 'd'\nPAGED+next = '/m/n', harmless = ['/m']", "harmless"),
+    ("destination = 'd'\nPAGED+next = '/l'", "paging"),
+    ("destination = 'd'\nPAGED+next = '/l/0/id'", "paging"),
+    ("destination = 'd'\nPAGED+more = '/l'", "paging"),
+    ("records = { step = 's', operations = ['post /a'] }\nLIST", "write POST /a"),
+    ("records = { step = 's', operations = ['POST  /a'] }\nLIST", "write POST /a"),
+    ("records = { step = 's', operations = [' POST /a '] }\nLIST", "write POST /a"),
+    ("records = { step = 's', operations = [''] }\nLIST", "records.operations"),
     // Overlapping sources: what one lacks may be in the other.
     ("destination = 'd'\nLIST\n[reconcile.t]\ndestination = 'd'\nLIST", "[reconcile.s]"),
     (
@@ -326,6 +397,7 @@ fn section(lines: &str) -> String {
         let line = match line {
             "LIST" => LIST,
             "EXPORT" => EXPORT,
+            "PAGED" => PAGED,
             "RECORDS" => "records = { step = 's', operations = ['POST /a'] }",
             line => line,
         };

@@ -236,9 +236,7 @@ impl HttpDestination {
     pub fn build(mut self) -> Result<HttpCarrier, HttpDestinationError> {
         let url = check_url(&self.url).map_err(|error| error.of("the destination's URL"))?;
         self.check()?;
-        let Some(meanings) = Meanings::new(&self.statuses) else {
-            return Err(HttpDestinationError::new("one status is given two meanings"));
-        };
+        let meanings = Meanings::new(&self.statuses).map_err(HttpDestinationError::new)?;
         let probe = self.probe.take().map(Probe::new).transpose()?;
         let is_https =
             url.scheme_str() == Some("https") || probe.as_ref().is_some_and(Probe::is_https);

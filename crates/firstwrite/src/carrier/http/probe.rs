@@ -97,6 +97,12 @@ impl Probe {
             .form
             .check()
             .map_err(|why| HttpDestinationError::new(format!("the probe: {why}")))?;
+        let form = &settings.form;
+        if [&form.key, &form.at].into_iter().any(|place| place.as_ref() == Some(&settings.id)) {
+            return Err(HttpDestinationError::new(
+                "the probe: each of id, key and at is in a place of its own",
+            ));
+        }
         Ok(Self { is_https: uri.scheme_str() == Some("https"), settings })
     }
 

@@ -92,20 +92,31 @@ pub(super) fn not_there() -> Statuses {
 }
 
 impl Meanings {
-    /// Returns `None` if one status was given two meanings. A status that was set is removed from the defaults:
-    /// to call 404 a success, the settings need not repeat all refusals.
-    pub(super) fn new(set: &SetMeanings) -> Option<Self> {
+    /// The meanings, or why the settings have none: a status with two of them, one that is no final answer, no
+    /// success at all. A status that was set is removed from the defaults: to call 404 a success, the settings need
+    /// not repeat all refusals. Only a success must be taken back in so many words.
+    pub(super) fn new(set: &SetMeanings) -> Result<Self, &'static str> {
+        let delivered = Statuses::NONE.with(200..=299);
         let given: Vec<Statuses> =
             [set.delivered, set.retry, set.refused].into_iter().flatten().collect();
-        for (number, one) in given.iter().enumerate() {
-            if given.iter().skip(number + 1).any(|other| one.meets(other)) {
-                return None;
+        if given.iter().any(|one| one.meets(&Statuses::NONE.with(100..=199))) {
+            return Err("1xx is no final answer; take statuses from 200 on");
+        }
+        if set.delivered == Some(Statuses::NONE) {
+            return Err("success_statuses is empty: no message could ever arrive");
+        }
+        let stated = [Some(set.delivered.unwrap_or(delivered)), set.retry, set.refused];
+        let stated: Vec<Statuses> = stated.into_iter().flatten().collect();
+        for (number, one) in stated.iter().enumerate() {
+            if stated.iter().skip(number + 1).any(|other| one.meets(other)) {
+                return Err(
+                    "one status is given two meanings; success_statuses are 200-299 unless set",
+                );
             }
         }
         let unless_set = |set: Option<Statuses>, default: Statuses| {
             set.unwrap_or_else(|| given.iter().fold(default, |left, taken| left.without(*taken)))
         };
-        let delivered = Statuses::NONE.with(200..=299);
         // Too early and too many: the two that say "I have not even looked at it".
         let retry = Statuses::NONE.with(425..=425).with(429..=429);
         // 408: how much arrived is not known. 409: another request under the key may be at work.
@@ -113,7 +124,7 @@ impl Meanings {
         let not_there = not_there();
         let refused =
             Statuses::NONE.with(400..=499).without(retry).without(open).without(not_there);
-        Some(Self {
+        Ok(Self {
             delivered: unless_set(set.delivered, delivered),
             retry: unless_set(set.retry, retry),
             refused: unless_set(set.refused, refused),
@@ -284,6 +295,6 @@ mod tests {
     fn one_status_has_one_meaning() {
         let both = Some("409".parse().unwrap());
         let set = SetMeanings { retry: both, refused: both, ..SetMeanings::default() };
-        assert!(Meanings::new(&set).is_none());
+        assert!(Meanings::new(&set).is_err());
     }
 }

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::HttpListSource;
 use crate::carrier::http::getting::{GetSettings, Getter, check};
 use crate::carrier::http::{HttpDestination, HttpDestinationError, Network};
+use crate::probe::list_end::is_within;
 use crate::reconcile::entry::{Made, Reading, TimeForm};
 
 /// Settings of a list, over HTTP, of what a provider did.
@@ -203,6 +204,20 @@ impl HttpList {
         if self.harmless.iter().any(|place| place.as_str().is_empty()) {
             return Err(HttpDestinationError::new(
                 "harmless: name places in the page, such as \"/meta/took\"",
+            ));
+        }
+        let declared = [Some(&self.items.list), self.paging.place()];
+        let covers = |harmless: &Pointer| {
+            declared.into_iter().flatten().any(|place| is_within(place, harmless))
+        };
+        if self.harmless.iter().any(covers) {
+            return Err(HttpDestinationError::new(
+                "harmless: the list, the paging member and what they stand in say whether the list ends",
+            ));
+        }
+        if self.paging.place().is_some_and(|place| is_within(place, &self.items.list)) {
+            return Err(HttpDestinationError::new(
+                "the paging member, next or more, stands beside the list and not in it",
             ));
         }
         let is_https = uri.scheme_str() == Some("https");

@@ -231,3 +231,20 @@ fn settings_that_cannot_hold_are_refused() {
     assert!(single.build().is_err(), "a cursor, and one page");
     assert!(list().timeout(std::time::Duration::ZERO).build().is_err());
 }
+
+#[test]
+fn the_list_and_the_paging_member_are_apart_and_not_harmless() {
+    let place = |text: &str| text.parse::<Pointer>().unwrap();
+    for (paging, harmless) in [
+        (next(), "/data"),
+        (next(), "/next"),
+        (Paging::Next(place("/meta/next")), "/meta"),
+        (Paging::Next(place("/data")), "/took"),
+        (Paging::Next(place("/data/0/id")), "/took"),
+        (Paging::LastId { more: place("/data") }, "/took"),
+    ] {
+        let list = HttpList::new(URL, items(), paging.clone()).harmless(place(harmless));
+        assert!(list.build().is_err(), "{paging:?}, {harmless}");
+    }
+    assert!(list().harmless(place("/meta/next")).build().is_ok());
+}

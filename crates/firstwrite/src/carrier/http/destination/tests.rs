@@ -80,3 +80,24 @@ fn nothing_secret_is_shown() {
     let shown = format!("{carrier:?}");
     assert!(shown.contains("a.test") && !shown.contains("secret"), "{shown}");
 }
+
+#[test]
+fn a_status_has_one_meaning_and_is_a_final_answer() {
+    let set = |text: &str| text.parse::<Statuses>().unwrap();
+    for (settings, reason) in [
+        (destination().refusal_statuses(set("200")), "two meanings"),
+        (destination().retry_statuses(set("202,429")), "two meanings"),
+        (
+            destination().success_statuses(set("200,402")).refusal_statuses(set("402")),
+            "two meanings",
+        ),
+        (destination().refusal_statuses(set("100-199")), "1xx"),
+        (destination().retry_statuses(set("102")), "1xx"),
+        (destination().success_statuses(set("")), "success_statuses is empty"),
+    ] {
+        let text = refused(settings);
+        assert!(text.contains(reason), "{text}");
+    }
+    let fine = destination().success_statuses(set("200")).refusal_statuses(set("202"));
+    assert!(fine.build().is_ok() && destination().retry_statuses(set("400")).build().is_ok());
+}

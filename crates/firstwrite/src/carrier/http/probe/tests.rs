@@ -115,3 +115,27 @@ fn the_url_is_not_shown() {
     let settings = ProbeSettings::one("https://a.test/secret/{key}", "/id".parse().unwrap());
     assert!(!format!("{settings:?}").contains("secret"));
 }
+
+#[test]
+fn places_are_apart_and_the_list_is_not_harmless() {
+    let place = |text: &str| text.parse::<Pointer>().unwrap();
+    let form = || ProbeForm {
+        list: Some(place("/a/data")),
+        key: Some(place("/key")),
+        at: Some(place("/at")),
+        ..ProbeForm::default()
+    };
+    for (form, id) in [
+        (form(), "/key"),
+        (form(), "/at"),
+        (ProbeForm { at: Some(place("/key")), ..form() }, "/id"),
+        (ProbeForm { harmless: vec![place("/a/data")], ..form() }, "/id"),
+        (ProbeForm { harmless: vec![place("/a")], ..form() }, "/id"),
+    ] {
+        let settings = ProbeSettings::formed("https://a.test/{key}", form, place(id));
+        assert!(Probe::new(settings.clone()).is_err(), "{settings:?}");
+    }
+    let fine = ProbeForm { harmless: vec![place("/a/datum")], ..form() };
+    let settings = ProbeSettings::formed("https://a.test/{key}", fine, place("/id"));
+    assert!(Probe::new(settings).is_ok());
+}
