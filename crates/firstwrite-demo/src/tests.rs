@@ -136,7 +136,8 @@ fn a_retention_shorter_than_the_providers_memory_is_refused() {
     };
     let day = Duration::from_hours(24);
     assert!(settings(day).check().is_ok());
-    let refused = settings(day.checked_sub(Duration::from_secs(1)).unwrap()).check().unwrap_err().to_string();
+    let refused =
+        settings(day.checked_sub(Duration::from_secs(1)).unwrap()).check().unwrap_err().to_string();
     assert!(refused.contains("recognises a key for 1day"), "{refused}");
     let short = settings(Duration::from_secs(1)).check().unwrap_err().to_string();
     assert!(short.contains("lease"), "{short}");

@@ -402,7 +402,7 @@ fn banner(
     targets: &[String],
     tenants_notes: &[String],
 ) -> String {
-    let notes: String = 
+    let notes: String =
         tenants_notes.iter().fold(String::new(), |text, note| text + "tenants: " + note + "\n");
     format!(
         "listening on {scheme}://{}\nstore: {store}\nupstream: {}\n{notes}",

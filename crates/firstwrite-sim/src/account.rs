@@ -40,8 +40,11 @@ impl SimAccount {
         };
         // Records know no amounts: an account that lies about whose payment it is cannot be seen through.
         let is_misfiled = matches!(account, Account::MisfiledKeys);
-        let account =
-            if is_misfiled && world.terms().path != Path::Atomic { Account::CutKeys } else { account };
+        let account = if is_misfiled && world.terms().path != Path::Atomic {
+            Account::CutKeys
+        } else {
+            account
+        };
         let is_stated = rng.bool();
         let export = (rng.u8(..3) == 0).then(|| {
             let until = made_until(account, now).filter(|_| is_stated);

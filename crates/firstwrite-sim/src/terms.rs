@@ -69,7 +69,10 @@ pub(crate) const CLOCK_STEPS_MAX: Duration = Duration::from_secs(20);
 pub(crate) const STORE_LIMIT: Duration = Duration::from_secs(2);
 
 impl Terms {
-    #[expect(clippy::too_many_lines, reason = "a table: each setting in the order in which it is drawn")]
+    #[expect(
+        clippy::too_many_lines,
+        reason = "a table: each setting in the order in which it is drawn"
+    )]
     pub(crate) fn draw(rng: &mut fastrand::Rng) -> Self {
         let path = match rng.u8(..8) {
             0..3 => Path::Library,

@@ -82,8 +82,7 @@ pub(crate) async fn attempt(
             let work = attempt::run(call, exchange, lines);
             let ran = running.while_renewing(asked_at, work).await;
             firstwrite_core::crash_point!("handler-ended");
-            let Concluded { answer, ended, withdrawal } =
-                running.conclude(ran, &mut reply).await;
+            let Concluded { answer, ended, withdrawal } = running.conclude(ran, &mut reply).await;
             // The attempt's own fence may be on an uncertain record, which stays. Where the key was released, an
             // earlier write under it that arrives now is nobody's.
             if !matches!(ended, Ended::Released(_)) {

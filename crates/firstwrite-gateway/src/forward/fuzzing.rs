@@ -8,7 +8,10 @@ use http::header::{AUTHORIZATION, COOKIE, FORWARDED, HOST, TE};
 use http::request::Parts;
 
 use super::names::Names;
-use super::{Calls, is_dropped_from_requests, Peer, X_FORWARDED_FOR, HeaderValue, X_FORWARDED_PROTO, host, IDEMPOTENCY_KEY, Calling, Forwarding};
+use super::{
+    Calling, Calls, Forwarding, HeaderValue, IDEMPOTENCY_KEY, Peer, X_FORWARDED_FOR,
+    X_FORWARDED_PROTO, host, is_dropped_from_requests,
+};
 use crate::operations::Operations;
 use crate::stack::Lines;
 use crate::tenants::settings::{HeaderSettings, Source};

@@ -87,8 +87,8 @@ pub(crate) struct GatewaySection {
     idle_for_max: Option<Span>,
     /// Time for which an unused connection to an upstream is kept. Default: `"1500ms"`.
     keep_alive: Option<Span>,
-    /// Bytes of heads and bodies of protected requests in memory at the same time, and as many again of answers that are gathered to
-    /// be kept. Default: `268435456`.
+    /// Bytes of heads and bodies of protected requests in memory at the same time, and as many again of answers that
+    /// are gathered to be kept. Default: `268435456`.
     held_bytes_max: Option<NonZeroUsize>,
     /// Attempts under way at the same time, of all clients together, where `upstream_connections_max` has room for
     /// as many. Default: `10000`.

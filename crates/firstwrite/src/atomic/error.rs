@@ -96,7 +96,10 @@ mod tests {
         );
         for (named, path) in [
             ("firstwrite_core::memory::MemoryStore", "firstwrite::MemoryStore"),
-            ("app::stores::Own<(u8, firstwrite_core::memory::MemoryStore)>", "app::stores::Own<(u8, firstwrite::MemoryStore)>"),
+            (
+                "app::stores::Own<(u8, firstwrite_core::memory::MemoryStore)>",
+                "app::stores::Own<(u8, firstwrite::MemoryStore)>",
+            ),
             ("", ""),
         ] {
             assert_eq!(public(named), path);

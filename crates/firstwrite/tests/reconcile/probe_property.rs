@@ -39,7 +39,11 @@ fn form(plant: Option<Plant>) -> ProbeForm {
     ProbeForm {
         list: Some(at("/data")),
         key: Some(at("/key")),
-        made: if is_planted(Plant::FailedIsMade) { Made::All } else { Made::by_status(at("/status"), &["paid"], &["failed"]) },
+        made: if is_planted(Plant::FailedIsMade) {
+            Made::All
+        } else {
+            Made::by_status(at("/status"), &["paid"], &["failed"])
+        },
         at: (!is_planted(Plant::OlderIsProof)).then(|| at("/at")),
         times: TimeForm::UnixMillis,
         empty_is_absent: is_planted(Plant::EmptyIsNo),
@@ -100,9 +104,9 @@ fn no_list_of_a_probe_causes_a_wrong_and_every_planted_rule_is_caught() {
                     }
                     for plant in Plant::ALL {
                         let said = said(&document, our, Some(plant));
-                        if said.is_ok_and(|said| {
-                            is_wrong(said.as_deref(), our, *truth, &world.ledger)
-                        }) {
+                        if said
+                            .is_ok_and(|said| is_wrong(said.as_deref(), our, *truth, &world.ledger))
+                        {
                             caught.insert(plant);
                         }
                     }
