@@ -240,7 +240,8 @@ fn destination(lines: &str) -> String {
                 given.starts_with(&format!("{name} =")) || given.contains(&format!(", {name} ="))
             };
             let unset = usual.iter().filter(|(name, _)| !is_given(name));
-            let unset: String = unset.map(|(name, value)| format!("{name} = {value}, ")).collect();
+            let unset: Vec<_> = unset.map(|(name, value)| format!("{name} = {value}, ")).collect();
+            let unset = unset.concat();
             format!("probe = {{ url = 'http://h/{{key}}', {unset}{given} }}")
         }
     };
