@@ -16,7 +16,9 @@ pub(crate) struct Waits {
 
 #[derive(Debug)]
 struct Wait {
-    /// The end as the entry has it, which tells one wait of an intent from the next.
+    /// The attempt that it follows and the end as the entry has it, which tell one wait of an intent from the next:
+    /// where the clock is set back, two may end at the same time of day.
+    attempts: u32,
     not_before: Timestamp,
     /// The end by the clock's `elapsed`.
     until: Duration,
@@ -36,7 +38,9 @@ impl Waits {
             known.remove(key);
             return Duration::ZERO;
         };
-        if let Some(wait) = known.get(key).filter(|wait| wait.not_before == not_before) {
+        let attempts = entry.attempts;
+        let is_same = |wait: &&Wait| (wait.attempts, wait.not_before) == (attempts, not_before);
+        if let Some(wait) = known.get(key).filter(is_same) {
             return wait.until.saturating_sub(elapsed);
         }
         let left = entry.wait_left(clock.now());
@@ -46,7 +50,8 @@ impl Waits {
         if known.len() >= WAITS_MAX {
             known.clear();
         }
-        known.insert(key.to_owned(), Wait { not_before, until: elapsed.saturating_add(left) });
+        let until = elapsed.saturating_add(left);
+        known.insert(key.to_owned(), Wait { attempts, not_before, until });
         left
     }
 

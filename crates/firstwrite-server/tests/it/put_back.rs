@@ -12,13 +12,28 @@ use crate::scene::{Scene, pay, said};
 fn two_gateways_on_postgres_notice_a_dump() {
     let Some(folder) = Folder::on_postgres() else { return };
     let url = folder.store();
-    two_gateways_notice_a_dump(&folder, || {
+    let psql = |more: &[&str]| {
+        let mut psql = Command::new("psql");
+        psql.args(["--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1", url]).args(more);
+        psql
+    };
+    // A dump is noticed that is older than the last sweep of each process.
+    let told = |ask: &str| {
+        let told = psql(&["--tuples-only", "--no-align", "--command", ask]).output().unwrap();
+        String::from_utf8(told.stdout).unwrap().trim().to_owned()
+    };
+    let both_swept = || {
+        let dumped_at = told("SELECT clock_timestamp()");
+        let swept = format!("SELECT count(*) FROM firstwrite.history WHERE at > '{dumped_at}'");
+        let is_aged = (0..10_000).any(|_| told(&swept) == "2");
+        assert!(is_aged, "both sweep every five seconds");
+    };
+    let programs = || {
         let mut dump = Command::new("pg_dump");
         dump.args(["--clean", "--if-exists", url]);
-        let mut put_back = Command::new("psql");
-        put_back.args(["--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1", url]);
-        (dump, put_back)
-    });
+        (dump, psql(&[]))
+    };
+    two_gateways_notice_a_dump(&folder, programs, both_swept);
 }
 
 #[test]
@@ -32,11 +47,16 @@ fn two_gateways_on_mariadb_notice_a_dump() {
         command.args([&*port, folder.database().name()]);
         command
     };
-    two_gateways_notice_a_dump(&folder, || (program("mariadb-dump"), program("mariadb")));
+    let programs = || (program("mariadb-dump"), program("mariadb"));
+    two_gateways_notice_a_dump(&folder, programs, || ());
 }
 
-/// `programs` makes a dump, and puts one back.
-fn two_gateways_notice_a_dump(folder: &Folder, programs: impl Fn() -> (Command, Command)) {
+/// `programs` makes a dump, and puts one back; `aged` returns when a dump is old enough.
+fn two_gateways_notice_a_dump(
+    folder: &Folder,
+    programs: impl Fn() -> (Command, Command),
+    aged: impl Fn(),
+) {
     let scene = Scene::new(folder, "");
     let (one, other) = (scene.gateway(), scene.gateway());
     let first = one.answer(&pay("first"));
@@ -44,6 +64,7 @@ fn two_gateways_notice_a_dump(folder: &Folder, programs: impl Fn() -> (Command, 
     let (mut dump, mut put_back) = programs();
     let mut file = tempfile::tempfile().unwrap();
     assert!(dump.stdout(copy(&file)).status().unwrap().success());
+    aged();
     // Both have written since.
     for (gateway, key) in [(&one, "of-one"), (&other, "of-the-other")] {
         assert_eq!(gateway.answer(&pay(key)).status, 201);
