@@ -2,7 +2,7 @@
 
 use firstwrite_core::{Certainty, Fence, Write};
 
-use super::unacknowledged::{terminate, waits_for};
+use super::unacknowledged::{terminate, unlocked, waits_for};
 use super::{Handlers, Shop, at_work, begin, done, outcome, with_each_driver};
 
 /// Ends every backend but the test's own.
@@ -64,6 +64,7 @@ async fn a_commit_that_the_server_refuses_keeps_nothing_and_says_so<S: Handlers>
     let error = store.conclude(tx, Write::All(outcome("k", Fence::first(1)))).await.unwrap_err();
     assert_eq!(error.certainty(), Certainty::Definite, "{error}");
     assert_eq!(shop.counts().await, [0, 0, 0]);
+    unlocked(&shop).await;
     drop(begin(&store, "k").await);
 }
 

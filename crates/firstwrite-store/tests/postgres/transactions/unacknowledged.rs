@@ -55,6 +55,18 @@ pub(super) async fn waits_for(shop: &Shop, number: u32) -> i32 {
     panic!("nobody waits for {number}");
 }
 
+/// Waits until no key is locked. A server says that a COMMIT failed before it gives the locks back.
+pub(super) async fn unlocked(shop: &Shop) {
+    let sql = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+               WHERE d.datname = current_database() AND l.locktype = 'advisory'";
+    for _ in 0..LOOKS_MAX {
+        if shop.subject.admin().query_one(sql, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+            return;
+        }
+    }
+    panic!("a key stays locked");
+}
+
 /// Ends a server process and waits until it is gone. Its client is told before: the process gives its locks
 /// back after its last word.
 pub(super) async fn terminate(shop: &Shop, pid: i32) {
