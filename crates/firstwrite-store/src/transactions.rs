@@ -6,8 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use firstwrite_core::{
-    Draft, DraftState, Found, Message, RecordId, Seen, State, StoreError, Tenant, Timestamp, Write,
-    lock,
+    Draft, DraftState, Found, Message, RecordId, Seen, StoreError, Tenant, Timestamp, Write, lock,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -56,6 +55,8 @@ impl<C> fmt::Debug for Open<C> {
 /// Returns true if no attempt can run on the record that was found.
 #[cfg(any(feature = "dynamodb", feature = "mysql"))]
 pub(crate) fn is_final(found: &Found) -> bool {
+    use firstwrite_core::State;
+
     matches!(&found.record.state, State::Completed { retained_until, .. } if found.now < *retained_until)
 }
 
