@@ -84,9 +84,12 @@ impl Destinations {
 
     /// Names the destinations whose probe takes an empty list for a *no*.
     pub(crate) fn believing_empty_lists(&self) -> impl Iterator<Item = String> {
-        let believing = self.0.iter().filter(|section| {
-            let KindSection::Http(http) = &section.kind else { return false };
-            http.believes_empty_lists()
+        let believing = self.0.iter().filter(|section| match &section.kind {
+            KindSection::Http(http) => http.believes_empty_lists(),
+            #[cfg(feature = "brokers")]
+            KindSection::Nats(_) | KindSection::Rabbitmq(_) | KindSection::Redis(_) => false,
+            #[cfg(feature = "kafka")]
+            KindSection::Kafka(_) => false,
         });
         believing.map(|section| format!("destination {}", section.name))
     }
