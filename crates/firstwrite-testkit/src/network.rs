@@ -200,7 +200,7 @@ mod tests {
         bytes
     }
 
-    /// Whether nothing arrives in many turns of the runtime, which is the proxy's too.
+    /// Returns true if nothing arrives in many turns of the runtime, which is the proxy's too.
     async fn is_silent(stream: &TcpStream) -> bool {
         for _ in 0..1000 {
             tokio::task::yield_now().await;

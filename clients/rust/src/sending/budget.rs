@@ -20,7 +20,7 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// What a retry costs: given back unless it is used.
+/// The price of a retry, given back unless it is used.
 pub(super) struct Token<'a> {
     core: &'a Core,
     url: Uri,

@@ -1,4 +1,4 @@
-//! What stores keep, for [`crate::fuzzing`]: what can be read is written as it was understood.
+//! Stored forms, for [`crate::fuzzing`]: a form that can be read is written as it was understood.
 
 use super::{
     decode_answers, decode_fingerprint, decode_outcome, encode_answers, encode_fingerprint,

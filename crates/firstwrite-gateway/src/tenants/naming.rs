@@ -16,7 +16,7 @@ use super::settings::{
 pub(super) struct Naming {
     tenant: String,
     principal: String,
-    /// Where its credentials stand: a caller whose credential is read no more is another source's, or anonymous.
+    /// Place of its credentials: a caller whose credential is read no more is another source's, or anonymous.
     place: Option<Place>,
 }
 
@@ -114,7 +114,7 @@ impl Naming {
     }
 }
 
-/// Where API keys stand. A credential that is none for its place or its beginning is left to other sources.
+/// Returns the place of API keys. A credential that is none for its place or its beginning is left to other sources.
 fn keys_place(accept: &[Carrier], header: Option<&str>, starts_with: &str) -> String {
     let takes = |carrier, name: &str| accept.contains(&carrier).then(|| name.to_owned());
     let header = header.map(|name| format!("header {}", name.to_ascii_lowercase()));

@@ -42,7 +42,7 @@ pub(super) struct Contract {
     /// What names callers; none in notes from before it was kept.
     #[serde(default)]
     tenants: Option<Vec<String>>,
-    /// Where the credentials of callers stand; none in notes from before it was kept.
+    /// Places of callers' credentials; none in notes from before they were kept.
     #[serde(default)]
     places: Option<Vec<String>>,
 }

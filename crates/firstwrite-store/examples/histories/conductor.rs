@@ -22,7 +22,7 @@ struct Process {
 
 /// A run in which fewer answers were lost shows nothing.
 const LOST_MIN: usize = 5;
-/// How many times the rounds asked for are run at most, until that many are lost and each disturbance happened.
+/// Most times that the rounds asked for are run, until that many are lost and each disturbance happened.
 const EXTENSION_MAX: u64 = 200;
 
 /// What everything told together came to.

@@ -1,4 +1,4 @@
-//! What goes wrong between the processes and the server: answers that are lost, connections that are cut, partitions,
+//! Disturbances between the processes and the server: answers that are lost, connections that are cut, partitions,
 //! processes that stand still.
 
 use std::fmt;
@@ -44,7 +44,7 @@ enum Kind {
 const CALM: std::ops::Range<u64> = 100..1500;
 /// How long one lasts.
 const TROUBLED: std::ops::Range<u64> = 5..200;
-/// How long a partition lasts, and by how much a long one outlasts the stores' patience.
+/// Length of a partition, and by how much a long one outlasts the stores' patience.
 const PARTITIONED: std::ops::Range<u64> = 200..2500;
 const OUTLASTS: std::ops::Range<u64> = 200..1500;
 

@@ -1,4 +1,4 @@
-//! What the file keeps of the store's time: the latest that it has seen, and the jumps of the host's clock. See
+//! The store's time as the file keeps it: the latest that it has seen, and the jumps of the host's clock. See
 //! [`firstwrite_core::host_clock`] for what follows from it.
 
 use std::sync::Arc;

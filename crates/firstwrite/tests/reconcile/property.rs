@@ -46,7 +46,7 @@ enum Plant {
     FutureIsBelieved,
     /// Entries of one id are one entry.
     SharedIdIsRepetition,
-    /// What was copied to another store in the middle of the world is as young as the copy, and the account is asked
+    /// A record that was copied to another store in the middle of the world is as young as the copy, and the account is asked
     /// for from the grace before it.
     CopyIsYoung,
 }
@@ -99,7 +99,7 @@ pub(crate) enum Truth {
     Pending,
 }
 
-/// What our books know.
+/// Contents of our books.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Messages with amounts, and no currency.

@@ -3,7 +3,7 @@
 use super::super::Tenants;
 use super::super::settings::Settings;
 
-/// How a gateway with these settings names its callers.
+/// Names and places of callers under these settings.
 fn naming(settings: &str) -> (Vec<String>, Vec<String>) {
     let parsed: Settings = toml::from_str(settings).unwrap_or_else(|it| panic!("{settings}: {it}"));
     let tenants = Tenants::new(&parsed, || std::time::UNIX_EPOCH);

@@ -1,4 +1,4 @@
-//! Whether the keys of each path are bound to principals, compared between two tables of operations.
+//! Compares two tables of operations by whether the keys of each path are bound to principals.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -159,7 +159,7 @@ async fn a_note_without_places_is_taken_over() {
     assert_eq!(is_refused(&former, &with).await, None);
 }
 
-/// Whether keys are bound is compared for each path that a request can have.
+/// Bindings are compared for each path that a request can have.
 #[tokio::test]
 async fn operations_that_bind_otherwise_are_refused_whatever_pattern_decides() {
     let any = "POST /{a}/pay";

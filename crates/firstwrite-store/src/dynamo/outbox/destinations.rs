@@ -45,7 +45,7 @@ pub(super) fn key_of(destination: &str) -> Item {
     key(ALL, destination.as_bytes())
 }
 
-/// What may be claimed for a destination, and until when it is left alone, or was.
+/// Gate of a destination, and the time until which it is left alone, or was.
 pub(super) type Opening = (Gate, Option<Timestamp>);
 
 /// Reads what may be claimed for each destination. One that cannot be read is closed, since it may be paused.
